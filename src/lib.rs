@@ -1,0 +1,65 @@
+//! defrost makes a warmed-up server start instantly: it is started and warmed once, puts its listeners, files and
+//! connections down in order, CRIU dumps it, and from then on it is restored, already warm, in milliseconds.
+//!
+//! A server takes part with three lines: the start-up rules first thing in `main`, an [`App`] (its context, standard
+//! streams and control socket), and an adapter in the place of each listener or file:
+//!
+//! ```no_run
+//! use defrost::adapters::TcpListener;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     defrost::init()?;
+//!     tokio::runtime::Runtime::new()?.block_on(async {
+//!         let app = defrost::App::start("echo")?;
+//!         let listener = TcpListener::bind(app.context(), "echo", "127.0.0.1:7777")?;
+//!         loop {
+//!             let (mut stream, _) = tokio::select! {
+//!                 accepted = listener.accept() => accepted?,
+//!                 _ = app.stopped() => return Ok(()),
+//!             };
+//!             tokio::spawn(async move {
+//!                 let mut buffer = [0; 4096];
+//!                 while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+//!                     if stream.write_all(&buffer[..count]).await.is_err() {
+//!                         break;
+//!                     }
+//!                 }
+//!             });
+//!         }
+//!     })
+//! }
+//! ```
+//!
+//! `defrost checkpoint echo ./img` then dumps it, and `criu restore -D ./img` or `defrost restore ./img` brings it
+//! back, as often as wanted.
+//!
+//! # The map
+//!
+//! Dependencies point downwards, and a test says so.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cli`] | the `defrost` command (feature `cli`) |
+//! | [`server`] | the server that ships with it (feature `cli`) |
+//! | [`app`] | the usual set-up of a server in one call |
+//! | [`startup`] | what must happen first thing in `main` |
+//! | [`control`] | how a checkpoint is asked for: socket, standard input, FIFO, signals |
+//! | [`adapters`] | listeners, files, standard streams and generators that take part by themselves |
+//! | [`supervise`] | the parent's side: run, restore, signals, exit status |
+//! | [`checkpoint`] | one cycle inside this process: quiesce, audit, dump, wake |
+//! | [`engine`] | what dumps and restores |
+//! | [`context`], [`resource`], [`wake`] | the contract and the ordered registry |
+//! | [`audit`] | what would prevent a checkpoint, by name |
+//! | [`image`] | the image folder: manifest, completeness, verification |
+//! | [`sys`] | every unsafe line |
+//!
+//! The way of a checkpoint: `control` → [`Subject::checkpoint`] → `checkpoint::cycle` (hooks) → `checkpoint::job` (audit)
+//! → [`engine::criu`] → [`engine::helper`], a process outside of the dumped tree, which completes the image.
+//!
+//! The way of a restore: `cli::restore` → [`mod@image::verify`] → [`supervise::restore`] → [`engine::criu`]; the restored
+//! process continues in `checkpoint::job`, learns from [`engine::channel`] what it was given, and wakes its resources.
+
+#![deny(unsafe_code)]
+
+
