@@ -1,0 +1,355 @@
+//! An image folder and its files, by name. Knows what each file holds, but not whether the files
+//! fit together; that is [`verify`](crate::verify()).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use crate::cpuinfo::CpuInfo;
+use crate::error::ReadError;
+use crate::files::{Fdinfo, FileEntry, FileTable, Memfd, PipeData, Remap, Terminal};
+use crate::format::{Layout, MAX_FILE, MAX_PARTS, Record, Records};
+use crate::inventory::Inventory;
+use crate::memory::Memory;
+use crate::pagemap::{Pagemap, PagemapEntry, PagemapHead};
+use crate::process::{FsInfo, KernelIds, Process};
+use crate::stats::{DumpStats, RestoreStats, Stats};
+use crate::task::Core;
+use crate::time::TimeNamespace;
+use crate::wire;
+
+/// A folder that CRIU dumped into. Every call reads its file anew; nothing is kept open.
+#[derive(Clone, Debug)]
+pub struct ImageDir {
+    path: PathBuf,
+}
+
+impl ImageDir {
+    /// Takes a folder for an image. No file is read yet.
+    ///
+    /// # Errors
+    /// [`ReadError::Folder`] if the path does not lead to a folder.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, ReadError> {
+        let path = path.into();
+        match fs::read_dir(&path) {
+            Ok(_) => Ok(Self { path }),
+            Err(source) => Err(ReadError::Folder { path, source }),
+        }
+    }
+
+    /// Where the folder is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads `inventory.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`]; so do all methods below.
+    pub fn inventory(&self) -> Result<Inventory, ReadError> {
+        self.one("inventory.img", Layout::Inventory, "inventory_entry")
+    }
+
+    /// Reads `pstree.img`: the processes, parents first.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn pstree(&self) -> Result<Vec<Process>, ReadError> {
+        self.all("pstree.img", Layout::Pstree, "pstree_entry")
+    }
+
+    /// Reads `core-TID.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn core(&self, tid: u32) -> Result<Core, ReadError> {
+        self.one(&format!("core-{tid}.img"), Layout::Core, "core_entry")
+    }
+
+    /// Reads `ids-PID.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn ids(&self, pid: u32) -> Result<KernelIds, ReadError> {
+        self.one(&format!("ids-{pid}.img"), Layout::Ids, "task_kobj_ids_entry")
+    }
+
+    /// Reads `mm-PID.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn mm(&self, pid: u32) -> Result<Memory, ReadError> {
+        self.one(&format!("mm-{pid}.img"), Layout::Memory, "mm_entry")
+    }
+
+    /// Reads `pagemap-PID.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`]; [`ReadError::UnknownField`] for what a later CRIU added, because a field
+    /// there can change where pages are.
+    pub fn pagemap(&self, pid: u32) -> Result<Pagemap, ReadError> {
+        self.page_map(&format!("pagemap-{pid}.img"))
+    }
+
+    /// Reads `pagemap-shmem-ID.img`; see [`Vma::shared_memory_id`](crate::Vma::shared_memory_id).
+    ///
+    /// # Errors
+    /// As [`ImageDir::pagemap`].
+    pub fn shared_pagemap(&self, id: u64) -> Result<Pagemap, ReadError> {
+        self.page_map(&format!("pagemap-shmem-{id}.img"))
+    }
+
+    /// Reads `files.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn files(&self) -> Result<FileTable, ReadError> {
+        self.all::<FileEntry>("files.img", Layout::Files, "file_entry").map(FileTable::new)
+    }
+
+    /// Reads `fdinfo-FILESID.img`; the number is [`KernelIds::files_id`], not a pid.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn fdinfo(&self, files_id: u32) -> Result<Vec<Fdinfo>, ReadError> {
+        self.all(&format!("fdinfo-{files_id}.img"), Layout::Fdinfo, "fdinfo_entry")
+    }
+
+    /// Reads `fs-PID.img`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn fs(&self, pid: u32) -> Result<FsInfo, ReadError> {
+        self.one(&format!("fs-{pid}.img"), Layout::Fs, "fs_entry")
+    }
+
+    /// Reads `timens-0.img`; `None` if the dump had no time namespace to record.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`]; so do the optional files below.
+    pub fn timens(&self) -> Result<Option<TimeNamespace>, ReadError> {
+        optional(self.one("timens-0.img", Layout::TimeNamespace, "timens_entry"))
+    }
+
+    /// Reads the figures of the dump from `stats-dump`.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn stats_dump(&self) -> Result<Option<DumpStats>, ReadError> {
+        let stats: Option<Stats> = optional(self.one("stats-dump", Layout::Stats, "stats_entry"))?;
+        Ok(stats.and_then(|s| s.dump))
+    }
+
+    /// Reads the figures of the last restore from `stats-restore`. CRIU writes it into its work
+    /// folder, which is the image folder unless it was told otherwise.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn stats_restore(&self) -> Result<Option<RestoreStats>, ReadError> {
+        let stats: Option<Stats> = optional(self.one("stats-restore", Layout::Stats, "stats_entry"))?;
+        Ok(stats.and_then(|s| s.restore))
+    }
+
+    /// Reads `cpuinfo.img`; `None` if the dump was not asked to record the processor.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn cpuinfo(&self) -> Result<Option<CpuInfo>, ReadError> {
+        optional(self.one("cpuinfo.img", Layout::CpuInfo, "cpuinfo_entry"))
+    }
+
+    /// Reads `memfd.img`; empty if there is none.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn memfds(&self) -> Result<Vec<Memfd>, ReadError> {
+        optional(self.all("memfd.img", Layout::Memfd, "memfd_inode_entry")).map(Option::unwrap_or_default)
+    }
+
+    /// Reads `tty-info.img`; empty if there is none.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn terminals(&self) -> Result<Vec<Terminal>, ReadError> {
+        optional(self.all("tty-info.img", Layout::Terminals, "tty_info_entry")).map(Option::unwrap_or_default)
+    }
+
+    /// Reads `remap-fpath.img`; empty if there is none.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn remaps(&self) -> Result<Vec<Remap>, ReadError> {
+        optional(self.all("remap-fpath.img", Layout::Remaps, "remap_file_path_entry"))
+            .map(Option::unwrap_or_default)
+    }
+
+    /// Reads `pipes-data.img`: what is in each pipe without a name, with its bytes; empty if there is no such file.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn pipes_data(&self) -> Result<Vec<(PipeData, Vec<u8>)>, ReadError> {
+        let name = "pipes-data.img";
+        let Some(bytes) = optional(self.bytes(name))? else { return Ok(Vec::new()) };
+        let mut records = Records::new(name, Layout::PipesData, &bytes)?;
+        let mut pipes = Vec::new();
+        while let Some(record) = records.next() {
+            let data: PipeData = decode(record?, "pipe_data_entry", Unknown::Accepted)?;
+            let contents = records.raw(data.length as usize)?.to_vec();
+            pipes.push((data, contents));
+        }
+        Ok(pipes)
+    }
+
+    /// Where the link `parent` leads: the image that this one is the difference to.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if there is such a name and it is no link or cannot be read.
+    pub fn parent(&self) -> Result<Option<PathBuf>, ReadError> {
+        match fs::read_link(self.path.join("parent")) {
+            Ok(target) => Ok(Some(self.path.join(target))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(ReadError::Io { file: "parent".to_owned(), source }),
+        }
+    }
+
+    /// Size of a file that is not read here, such as `pages-1.img`, in bytes.
+    ///
+    /// # Errors
+    /// [`ReadError::Missing`], [`ReadError::Io`] or [`ReadError::NotRegular`].
+    pub fn size(&self, name: &str) -> Result<u64, ReadError> {
+        let meta = fs::metadata(self.path.join(name)).map_err(|source| refused(name, source))?;
+        if !meta.is_file() {
+            return Err(ReadError::NotRegular { file: name.to_owned() });
+        }
+        Ok(meta.len())
+    }
+
+    fn page_map(&self, name: &str) -> Result<Pagemap, ReadError> {
+        let bytes = self.bytes(name)?;
+        let mut records = Records::new(name, Layout::Pagemap, &bytes)?;
+        let head = records.next().unwrap_or_else(|| Err(short(name, &bytes)))?;
+        let head: PagemapHead = decode(head, "pagemap_head", Unknown::Refused)?;
+        let mut map = Pagemap::new(head.pages_id);
+        for record in records {
+            let record = record?;
+            let entry: PagemapEntry = decode(record, "pagemap_entry", Unknown::Refused)?;
+            map.push(&entry).map_err(|what| ReadError::Invalid {
+                file: name.to_owned(),
+                offset: record.offset,
+                what,
+            })?;
+        }
+        Ok(map)
+    }
+
+    fn one<M: Message + Default>(
+        &self,
+        name: &str,
+        layout: Layout,
+        message: &'static str,
+    ) -> Result<M, ReadError> {
+        let bytes = self.bytes(name)?;
+        let mut records = Records::new(name, layout, &bytes)?;
+        let record = records.next().unwrap_or_else(|| Err(short(name, &bytes)))?;
+        if let Some(further) = records.next() {
+            let (file, offset) = (name.to_owned(), further?.offset);
+            return Err(ReadError::RecordCount { file, offset, expected: "end of file" });
+        }
+        decode(record, message, Unknown::Accepted)
+    }
+
+    fn all<M: Message + Default>(
+        &self,
+        name: &str,
+        layout: Layout,
+        message: &'static str,
+    ) -> Result<Vec<M>, ReadError> {
+        let bytes = self.bytes(name)?;
+        Records::new(name, layout, &bytes)?.map(|r| decode(r?, message, Unknown::Accepted)).collect()
+    }
+
+    /// Contents of a file. Takes no more memory than the file is long, nor than [`MAX_FILE`].
+    fn bytes(&self, name: &str) -> Result<Vec<u8>, ReadError> {
+        let (file, size) = self.open_file(name)?;
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        // A file that grows meanwhile is read as far as it went when it was opened.
+        file.take(size)
+            .read_to_end(&mut bytes)
+            .map_err(|source| ReadError::Io { file: name.to_owned(), source })?;
+        Ok(bytes)
+    }
+
+    fn open_file(&self, name: &str) -> Result<(File, u64), ReadError> {
+        // Without O_NONBLOCK, open(2) of a FIFO waits for a writer.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(self.path.join(name))
+            .map_err(|source| refused(name, source))?;
+        let meta = file.metadata().map_err(|source| refused(name, source))?;
+        if !meta.is_file() {
+            return Err(ReadError::NotRegular { file: name.to_owned() });
+        }
+        if meta.len() > MAX_FILE {
+            let (file, size, limit) = (name.to_owned(), meta.len(), MAX_FILE);
+            return Err(ReadError::TooLarge { file, size, limit });
+        }
+        Ok((file, meta.len()))
+    }
+}
+
+/// What to do with fields this crate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    Accepted,
+    Refused,
+}
+
+fn decode<M: Message + Default>(
+    record: Record<'_>,
+    message: &'static str,
+    unknown: Unknown,
+) -> Result<M, ReadError> {
+    let Record { file, offset, bytes } = record;
+    let file = || file.to_owned();
+    if wire::parts(bytes, MAX_PARTS + 1) > MAX_PARTS {
+        return Err(ReadError::TooManyParts { file: file(), offset, message, limit: MAX_PARTS });
+    }
+    let decoded =
+        M::decode(bytes).map_err(|source| ReadError::Decode { file: file(), offset, message, source })?;
+    let difference = wire::compare(bytes, &decoded.encode_to_vec());
+    if let Some(field) = difference.missing {
+        return Err(ReadError::MissingField { file: file(), offset, message, field });
+    }
+    match difference.unknown {
+        Some(field) if unknown == Unknown::Refused => {
+            Err(ReadError::UnknownField { file: file(), offset, message, field })
+        }
+        _ => Ok(decoded),
+    }
+}
+
+fn short(name: &str, bytes: &[u8]) -> ReadError {
+    ReadError::RecordCount { file: name.to_owned(), offset: bytes.len() as u64, expected: "one record" }
+}
+
+fn refused(name: &str, source: std::io::Error) -> ReadError {
+    let file = name.to_owned();
+    if source.kind() == ErrorKind::NotFound {
+        ReadError::Missing { file }
+    } else {
+        ReadError::Io { file, source }
+    }
+}
+
+fn optional<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(ReadError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
