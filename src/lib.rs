@@ -62,4 +62,5 @@
 
 #![deny(unsafe_code)]
 
+pub mod sys;
 
