@@ -63,4 +63,6 @@
 #![deny(unsafe_code)]
 
 pub mod sys;
+pub mod wake;
 
+pub use wake::Wake;

@@ -1,0 +1,117 @@
+//! How a cycle ended, as every resource is told: the same process went on, or a new one was restored.
+//!
+//! Plain values. This module must not know resources, engines or how the values travelled here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How a cycle ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Wake {
+    /// This is a new process, restored from the image. The original, and perhaps other clones, may live too.
+    Restored(Restored),
+    /// The dump is done and this same process goes on.
+    Resumed,
+    /// There is no dump: something failed, and this same process goes on.
+    Aborted,
+}
+
+impl Wake {
+    /// The facts of the restore, if this is a restored process.
+    #[must_use]
+    pub fn restored(&self) -> Option<&Restored> {
+        match self {
+            Self::Restored(restored) => Some(restored),
+            Self::Resumed | Self::Aborted => None,
+        }
+    }
+}
+
+impl fmt::Display for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Restored(_) => "restored",
+            Self::Resumed => "resumed",
+            Self::Aborted => "aborted",
+        })
+    }
+}
+
+/// What a restored process knows of its restore.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Restored {
+    /// How often this state has been restored: 1 for the first restore of an original, one more for the
+    /// restore of a checkpoint of a restored process.
+    pub generation: u64,
+    /// Wall-clock time between the dump and this restore; zero when the clock went back in between.
+    pub suspended_for: Duration,
+    /// The identity of this restore, fresh from the kernel: no two restores share one.
+    pub instance: InstanceId,
+    /// What the one who restored handed over; empty after a plain `criu restore`.
+    pub params: Arc<Params>,
+}
+
+impl Restored {
+    /// The facts of one restore.
+    #[must_use]
+    pub fn new(generation: u64, suspended_for: Duration, instance: InstanceId, params: Params) -> Self {
+        Self { generation, suspended_for, instance, params: Arc::new(params) }
+    }
+}
+
+/// Values given at restore. They are never written into the process environment, which other threads may
+/// be reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Params {
+    /// The arguments after `--` of `defrost restore DIR -- ARGS`.
+    pub args: Vec<String>,
+    /// `--env K=V`.
+    pub env: BTreeMap<String, String>,
+    /// `--set NAME=VALUE`; among them the overrides `NAME.listen=ADDR`.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Params {
+    /// The address that the listener registered as `name` shall bind instead of its own, if one was given
+    /// by `NAME.listen=ADDR`.
+    #[must_use]
+    pub fn listen(&self, name: &str) -> Option<&str> {
+        self.settings.get(&format!("{name}.listen")).map(String::as_str)
+    }
+}
+
+/// 128 random bits of the kernel that name one running instance: the original, or one restore.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InstanceId([u8; 16]);
+
+impl InstanceId {
+    /// The id made of these random bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 16 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InstanceId({self})")
+    }
+}
