@@ -62,7 +62,9 @@
 
 #![deny(unsafe_code)]
 
+pub mod resource;
 pub mod sys;
 pub mod wake;
 
+pub use resource::{Blocking, BlockingResource, Cycle, Resource};
 pub use wake::Wake;
