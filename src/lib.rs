@@ -62,9 +62,11 @@
 
 #![deny(unsafe_code)]
 
+pub mod context;
 pub mod resource;
 pub mod sys;
 pub mod wake;
 
+pub use context::{Context, Registration};
 pub use resource::{Blocking, BlockingResource, Cycle, Resource};
 pub use wake::Wake;
