@@ -62,6 +62,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod audit;
 pub mod context;
 pub mod resource;
 pub mod sys;
