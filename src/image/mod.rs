@@ -1,0 +1,36 @@
+//! The image folder: CRIU's files, and a manifest that says what they are and where they fit.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`folder`] | a new image beside its final name, complete or not there |
+//! | [`manifest`] | what is stored about an image |
+//! | [`mod@describe`] | finding it out about a fresh one |
+//! | [`open`] | an existing image |
+//! | [`mod@verify`] | whether it is whole and fits this host |
+//! | [`machine`] | the host as an image sees it |
+//! | [`record`] | values as checksummed bytes; the one place that names bincode |
+//! | [`digest`] | content hashes |
+//!
+//! It must not know engines, the control socket or the running server: it gets values and paths.
+
+mod cpu_features;
+pub mod describe;
+pub mod digest;
+mod elf;
+pub mod folder;
+pub mod machine;
+pub mod manifest;
+pub mod open;
+mod process;
+pub mod record;
+pub mod verify;
+
+pub use describe::{DescribeError, describe};
+pub use folder::{FolderError, Partial};
+pub use machine::Machine;
+pub use manifest::{Manifest, SubjectRecord};
+pub use open::{Image, ImageError};
+pub use verify::{Class, Finding, Host, VerifyOptions, verify};
+
+/// The file that every CRIU image has.
+const INVENTORY_NAME: &str = "inventory.img";

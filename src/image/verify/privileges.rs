@@ -1,0 +1,155 @@
+//! Whether the restoring engine may give the restored process its capabilities. CRIU does not ask before: its
+//! restorer hits a BUG and all threads wait for ever.
+
+use nix::unistd::geteuid;
+use procfs::process::Process;
+
+use super::finding::{Class, Finding};
+use super::host::Host;
+use crate::image::manifest::Capabilities;
+
+const CAP_SETPCAP: u32 = 8;
+
+/// Capabilities that an engine gets when this process starts it. None if they depend on capabilities of its file,
+/// as they do unless we are root (capabilities(7), "Transformation of capabilities during execve").
+#[must_use]
+pub fn capabilities_of_child() -> Option<Capabilities> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let own = Process::myself().ok()?.status().ok()?;
+    let bounding = own.capbnd?;
+    let granted = own.capinh | bounding;
+    Some(Capabilities {
+        effective: granted,
+        permitted: granted,
+        inheritable: own.capinh,
+        bounding,
+        ambient: own.capamb.unwrap_or(0),
+    })
+}
+
+pub(super) fn check(dumped: &Capabilities, own: &Capabilities, host: &Host) -> Option<Finding> {
+    let missing = (dumped.permitted | dumped.effective | dumped.ambient) & !own.permitted;
+    if missing != 0 {
+        return Some(Finding::new(
+            Class::Host,
+            format!("restore lacks capabilities that the dumped process had: {}", names(missing)),
+            "restore with the privileges that the server was started with".into(),
+        ));
+    }
+    // Every capability that is not in the dumped bounding set is dropped, be it there or not (capabilities(7)).
+    let known = u64::MAX >> (63 - host.last_capability.min(63));
+    let dropped = known & !dumped.bounding;
+    if dropped != 0 && own.effective & (1 << CAP_SETPCAP) == 0 {
+        return Some(Finding::new(
+            Class::Host,
+            "restore lacks cap_setpcap, and the dumped bounding set has holes".into(),
+            "give CRIU cap_setpcap, or restore as root".into(),
+        ));
+    }
+    None
+}
+
+/// The names of these capabilities, as setcap(8) takes them.
+fn names(set: u64) -> String {
+    let name = |bit: usize| match NAMES.get(bit) {
+        Some(name) => format!("cap_{name}"),
+        None => format!("number {bit}"),
+    };
+    (0..64).filter(|bit| set >> bit & 1 != 0).map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// By number, from linux/capability.h.
+const NAMES: [&str; 41] = [
+    "chown",
+    "dac_override",
+    "dac_read_search",
+    "fowner",
+    "fsetid",
+    "kill",
+    "setgid",
+    "setuid",
+    "setpcap",
+    "linux_immutable",
+    "net_bind_service",
+    "net_broadcast",
+    "net_admin",
+    "net_raw",
+    "ipc_lock",
+    "ipc_owner",
+    "sys_module",
+    "sys_rawio",
+    "sys_chroot",
+    "sys_ptrace",
+    "sys_pacct",
+    "sys_admin",
+    "sys_boot",
+    "sys_nice",
+    "sys_resource",
+    "sys_time",
+    "sys_tty_config",
+    "mknod",
+    "lease",
+    "audit_write",
+    "audit_control",
+    "setfcap",
+    "mac_override",
+    "mac_admin",
+    "syslog",
+    "wake_alarm",
+    "block_suspend",
+    "audit_read",
+    "perfmon",
+    "bpf",
+    "checkpoint_restore",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = (1 << 41) - 1;
+
+    fn host() -> Host {
+        Host { last_capability: 40, ..Host::default() }
+    }
+
+    fn set(bits: u64) -> Capabilities {
+        Capabilities { effective: bits, permitted: bits, inheritable: 0, bounding: bits, ambient: 0 }
+    }
+
+    #[test]
+    fn the_same_privileges_will_do() {
+        assert_eq!(check(&set(ALL), &set(ALL), &host()), None);
+        assert_eq!(check(&set(ALL & !(1 << 24)), &set(ALL & !(1 << 24)), &host()), None);
+        assert_eq!(check(&set(0), &set(ALL), &host()), None);
+    }
+
+    #[test]
+    fn a_child_of_root_gets_the_bounding_set() {
+        let Some(child) = capabilities_of_child() else {
+            assert!(!geteuid().is_root());
+            return;
+        };
+        assert_eq!(child.permitted & child.bounding, child.bounding);
+        // So it can restore what it may have dumped itself.
+        assert_eq!(check(&child, &child, &Host::here().unwrap()), None);
+    }
+
+    #[test]
+    fn capabilities_that_cannot_be_given_back_are_named() {
+        let finding = check(&set(ALL), &set(ALL & !(1 << 24) & !(1 << 21)), &host()).unwrap();
+        assert!(finding.what.ends_with("had: cap_sys_admin, cap_sys_resource"), "{finding}");
+        assert_eq!(finding.class, Class::Host);
+    }
+
+    #[test]
+    fn a_bounding_set_with_holes_needs_setpcap() {
+        let dumped = Capabilities { bounding: ALL & !(1 << 24), ..set(0) };
+        let finding = check(&dumped, &set(1 << 40), &host()).unwrap();
+        assert!(finding.what.contains("cap_setpcap"), "{finding}");
+        assert_eq!(check(&dumped, &set(1 << 40 | 1 << CAP_SETPCAP), &host()), None);
+        assert_eq!(check(&Capabilities { bounding: ALL, ..set(0) }, &set(1 << 40), &host()), None);
+    }
+}
