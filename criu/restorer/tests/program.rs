@@ -1,0 +1,153 @@
+//! The program as a process: it follows plans that end in an exit, and refuses what is no plan. No privileges are
+//! needed; the plan is its standard input and the report its standard output.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use criu_restorer::PROGRAM;
+use criu_restorer::plan::{CODE_ROOM, Call, Header, Part, Report, STACK, Step, Thread, Writer};
+
+const HOME: u64 = 0x2000_0000_0000;
+const PAGE: u64 = 4096;
+const SYS_MMAP: u64 = 9;
+const SYS_CLOSE: u64 = 3;
+const SYS_GETTID: u64 = 186;
+const SYS_EXIT_GROUP: u64 = 231;
+const EBADF: i32 = 9;
+/// The program's own status after a failure.
+const FAILED: i32 = 125;
+
+/// A folder of the test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the program with this plan.
+fn run(name: &str, plan: &[u8]) -> Output {
+    let folder = Folder::new(name);
+    let (program, written) = (folder.0.join("restorer"), folder.0.join("plan"));
+    fs::write(&program, PROGRAM.unwrap()).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(&written, plan).unwrap();
+    let mut command = Command::new(&program);
+    command.arg("0").stdin(File::open(&written).unwrap()).stdout(Stdio::piped());
+    command.spawn().unwrap().wait_with_output().unwrap()
+}
+
+fn call(number: u64, arguments: &[u64]) -> Call {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    Call { step: Step::Process as u32, number, arguments: all, ..Call::default() }
+}
+
+/// A plan of these calls for a process of one thread.
+fn plan(calls: &[Call], change: impl FnOnce(&mut Header)) -> Vec<u8> {
+    let mut writer = Writer::new(HOME);
+    let calls = writer.calls(calls);
+    let threads = writer.threads(&[Thread::default()]);
+    let code = HOME + writer.len().next_multiple_of(PAGE);
+    let end = code + CODE_ROOM + 2 * PAGE + STACK;
+    let mut header = Header {
+        report: 1,
+        home_len: end - HOME,
+        code,
+        scratch: code + CODE_ROOM,
+        park: code + CODE_ROOM + PAGE,
+        stacks: end,
+        space_end: 0x7fff_ffff_f000,
+        calls,
+        threads,
+        spare: 3,
+        ..Header::default()
+    };
+    change(&mut header);
+    writer.finish(&header).unwrap()
+}
+
+fn report(output: &Output) -> Report {
+    Report::from_bytes(output.stdout.as_slice().try_into().unwrap())
+}
+
+#[test]
+fn it_makes_the_calls_of_a_plan() {
+    let output = run("calls", &plan(&[call(SYS_GETTID, &[]), call(SYS_EXIT_GROUP, &[7])], |_| {}));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), [].as_slice()));
+}
+
+#[test]
+fn it_works_from_an_otherwise_empty_address_space() {
+    // Where the kernel has put its own text, and just below the end: both are free again.
+    let page = |at: u64| {
+        let arguments = [at, PAGE, 3, 0x10_0022, u64::MAX, 0];
+        Call { exact: 1, expected: at, ..call(SYS_MMAP, &arguments) }
+    };
+    let calls = [page(0x1000_0000), page(0x7fff_ffff_e000), call(SYS_EXIT_GROUP, &[0])];
+    let output = run("empty", &plan(&calls, |_| {}));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), [].as_slice()));
+}
+
+#[test]
+fn a_call_that_fails_is_reported_with_its_step() {
+    let output = run("failing", &plan(&[call(SYS_GETTID, &[]), call(SYS_CLOSE, &[99])], |_| {}));
+    assert_eq!(output.status.code(), Some(FAILED));
+    assert_eq!(report(&output), Report { step: Step::Process as u32, index: 1, errno: EBADF });
+}
+
+#[test]
+fn a_result_that_was_not_expected_is_a_failure() {
+    let wrong = Call { exact: 1, expected: 0, ..call(SYS_GETTID, &[]) };
+    let output = run("unexpected", &plan(&[wrong], |_| {}));
+    assert_eq!(output.status.code(), Some(FAILED));
+    assert_eq!(report(&output), Report { step: Step::Process as u32, index: 0, errno: 0 });
+}
+
+#[test]
+fn what_is_no_plan_is_refused() {
+    let good = plan(&[call(SYS_EXIT_GROUP, &[7])], |_| {});
+    let mut magic = good.clone();
+    magic[0] ^= 1;
+    let mut version = good.clone();
+    version[8] ^= 1;
+    let outside = plan(&[], |header| header.calls = Part { offset: 1 << 30, count: 1 });
+    let stacks = plan(&[], |header| header.stacks = HOME - PAGE);
+    let nobody = plan(&[], |header| header.threads = Part::default());
+    let hole = plan(&[], |header| header.space_end = HOME);
+    let cases: [(&str, &[u8]); 8] = [
+        ("nothing", &[]),
+        ("cut", &good[..100]),
+        ("magic", &magic),
+        ("version", &version),
+        ("outside", &outside),
+        ("stacks", &stacks),
+        ("nobody", &nobody),
+        ("hole", &hole),
+    ];
+    for (name, plan) in cases {
+        assert_eq!(run(name, plan).status.code(), Some(FAILED), "{name}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_cut_anywhere_is_refused_before_anything_is_done() {
+    let good = plan(&[call(SYS_EXIT_GROUP, &[7])], |_| {});
+    for len in (0..good.len()).step_by(24) {
+        assert_eq!(run("cut-anywhere", &good[..len]).status.code(), Some(FAILED), "{len} bytes");
+    }
+}
