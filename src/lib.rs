@@ -64,6 +64,7 @@
 
 pub mod audit;
 pub mod context;
+pub mod engine;
 pub mod image;
 pub mod resource;
 pub mod sys;

@@ -1,0 +1,51 @@
+//! A process comes back as the caller's own child.
+
+use std::os::fd::OwnedFd;
+
+use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
+
+use super::{CriuEngine, Transport};
+use crate::engine::channel::Handover;
+use crate::engine::{RestoreError, RestoreOrder, RestoredProcess};
+use crate::wake::Params;
+
+/// What takes the place of the pipe with this inode.
+fn stand_in(inode: u64, fd: OwnedFd) -> InheritFd {
+    InheritFd { key: format!("pipe:[{inode}]"), fd }
+}
+
+pub(super) fn restore(
+    engine: &CriuEngine,
+    order: &RestoreOrder<'_>,
+) -> Result<RestoredProcess, RestoreError> {
+    let criu = engine.find()?;
+    // Parallel restores share the image folder, which may be read-only: CRIU's log goes elsewhere.
+    let work =
+        tempfile::Builder::new().prefix("defrost-restore-").tempdir().map_err(RestoreError::Parameters)?;
+    let mut options = RestoreOptions::new(order.image.path());
+    options.work_folder = Some(work.path().to_owned());
+    options.sibling = true;
+    let subject = &order.image.manifest().subject;
+    let report = match (subject.parameter_pipe, subject.report_pipe) {
+        (Some(params), Some(report)) => {
+            let handover = Handover::new(order.params, order.awaited).map_err(RestoreError::Parameters)?;
+            options.inherit_fd.push(stand_in(params, handover.params));
+            options.inherit_fd.push(stand_in(report, handover.report));
+            Some(handover.reader)
+        }
+        _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
+        _ => None,
+    };
+    let restored = match engine.transport {
+        Transport::Rpc => Rpc::new(criu).restore(&options, order.deadline),
+        Transport::Cli => Cli::new(criu).restore(&options, order.deadline),
+    };
+    match restored {
+        Ok(restored) => Ok(RestoredProcess { pid: restored.pid, report }),
+        Err(error) => {
+            // The log that the error names must stay.
+            let _ = work.keep();
+            Err(error.into())
+        }
+    }
+}
