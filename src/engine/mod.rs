@@ -6,6 +6,8 @@
 pub mod channel;
 pub mod criu;
 pub mod helper;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod instant;
 pub mod simulated;
 
 use std::fmt;

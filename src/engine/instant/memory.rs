@@ -1,0 +1,351 @@
+//! The address space: which mappings to make, and how their pages come back.
+//!
+//! Large pieces of anonymous memory are mapped from the pages file or, where copying was chosen, read like all the
+//! rest: small pieces, stacks, and the changed pages of private file mappings.
+
+use criu_images::{PAGE_SIZE, Vma, VmaStatus};
+use criu_restorer::plan::{Call, Step, Writer};
+
+use super::plan::{any, exactly};
+use super::source::Source;
+use super::support::Reasons;
+use super::vdso;
+
+/// Pieces of fewer pages are copied: a mapping of its own costs more than reading them.
+const LEAST_MAPPED: u64 = 64;
+/// Most vectors of one preadv(2): UIO_MAXIOV.
+const VECTORS: usize = 1024;
+/// Most bytes of one preadv(2); the kernel's limit is 2 GiB less a page.
+const BYTES: u64 = 1 << 30;
+/// Where a hole for the restorer is looked for: far from where the kernel puts programs, heaps and stacks.
+const HOLES: std::ops::Range<u64> = 0x1000_0000_0000..0x5000_0000_0000;
+/// Programs do not get addresses from here on unless they ask for them (arch/x86 TASK_SIZE_MAX, four levels).
+pub(super) const SPACE_END: u64 = 0x7fff_ffff_f000;
+/// madvise(2).
+const MADV_WIPEONFORK: u64 = 18;
+const MADV_GUARD_INSTALL: u64 = 102;
+/// What a mapping may be made of beside its kind.
+const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
+    | libc::MAP_ANONYMOUS
+    | libc::MAP_NORESERVE
+    | libc::MAP_GROWSDOWN
+    | libc::MAP_DENYWRITE
+    | libc::MAP_EXECUTABLE)
+    .cast_unsigned();
+
+/// The address space to come.
+#[derive(Debug)]
+pub(super) struct Layout {
+    vmas: Vec<Vma>,
+}
+
+impl Layout {
+    pub(super) fn of(source: &Source) -> Self {
+        let mut vmas = source.memory.vmas.clone();
+        vmas.retain(|vma| !vma.area().intersects(VmaStatus::VSYSCALL | VmaStatus::GUARD));
+        vmas.sort_by_key(|vma| vma.start);
+        Self { vmas }
+    }
+
+    /// Whether all of this is one private mapping that can be written. A stack that grows does so on its own.
+    pub(super) fn is_writable(&self, start: u64, end: u64) -> bool {
+        let writable = (libc::PROT_READ | libc::PROT_WRITE).cast_unsigned();
+        self.vmas.iter().any(|vma| {
+            vma.start <= start
+                && end <= vma.end
+                && vma.prot & writable == writable
+                && vma.area().contains(VmaStatus::ANON_PRIVATE)
+        })
+    }
+
+    /// The mapping at this address.
+    pub(super) fn at(&self, address: u64) -> Option<&Vma> {
+        self.vmas.iter().find(|vma| (vma.start..vma.end).contains(&address))
+    }
+
+    /// Start of a hole of this many bytes.
+    pub(super) fn hole(&self, len: u64) -> Option<u64> {
+        let mut start = HOLES.start;
+        for vma in &self.vmas {
+            if vma.end > start && vma.start < start + len {
+                start = vma.end;
+            }
+        }
+        (start + len <= HOLES.end).then_some(start)
+    }
+}
+
+/// Where the descriptors are that memory comes from.
+pub(super) trait Backing {
+    /// The number of a descriptor for a file of the image's table, which is opened for it.
+    ///
+    /// # Errors
+    /// Why there is none, as a reason against the restore.
+    fn file(&mut self, id: u32) -> Result<u64, String>;
+    /// The number of the pages file.
+    fn pages(&self) -> u64;
+}
+
+/// A piece of memory whose pages are in the pages file, within one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    start: u64,
+    len: u64,
+    offset: u64,
+    vma: usize,
+}
+
+/// Calls that bring all memory back.
+pub(super) fn calls(
+    source: &Source,
+    layout: &Layout,
+    map: bool,
+    backing: &mut dyn Backing,
+    writer: &mut Writer,
+    reasons: &mut Reasons,
+) -> Vec<Call> {
+    for vma in &source.memory.vmas {
+        if let Some(what) = unsupported(vma) {
+            reasons.add(format!("the mapping at {:x} is {what}", vma.start));
+        }
+    }
+    let pieces = pieces(source, layout, reasons);
+    let (mapped, read): (Vec<Piece>, Vec<Piece>) =
+        pieces.into_iter().partition(|piece| map && is_mapped(&layout.vmas[piece.vma], piece));
+    let mut filled = vec![false; layout.vmas.len()];
+    read.iter().for_each(|piece| filled[piece.vma] = true);
+    let mut calls = Vec::new();
+    for (vma, filled) in layout.vmas.iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
+        match mapping(vma, *filled, backing) {
+            Ok(call) => calls.push(call),
+            Err(reason) => reasons.add(reason),
+        }
+    }
+    let pages = backing.pages();
+    for piece in &mapped {
+        let prot = u64::from(layout.vmas[piece.vma].prot);
+        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned();
+        let arguments = [piece.start, piece.len, prot, flags.into(), pages, piece.offset];
+        calls.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
+    }
+    reads(&read, pages, writer, &mut calls);
+    for (vma, filled) in layout.vmas.iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
+        finish(vma, *filled, &mut calls);
+    }
+    for guard in source.memory.vmas.iter().filter(|vma| vma.area().contains(VmaStatus::GUARD)) {
+        let arguments = [guard.start, guard.len(), MADV_GUARD_INSTALL];
+        calls.push(any(Step::Protect, libc::SYS_madvise, &arguments));
+    }
+    calls
+}
+
+/// What a mapping is, if it is nothing that can be made again here.
+fn unsupported(vma: &Vma) -> Option<&'static str> {
+    let area = vma.area();
+    if vma.end > SPACE_END && !area.contains(VmaStatus::VSYSCALL) {
+        return Some("beyond the usual address space");
+    }
+    if vdso::is_kernels(vma) || area.contains(VmaStatus::GUARD) {
+        return None;
+    }
+    for (status, what) in [
+        (VmaStatus::MEMFD, "a memory file"),
+        (VmaStatus::FILE_SHARED, "a file, mapped shared"),
+        (VmaStatus::ANON_SHARED, "shared memory"),
+        (VmaStatus::SYSVIPC, "system V shared memory"),
+        (VmaStatus::SOCKET, "a socket's"),
+        (VmaStatus::AIO_RING, "a ring of native asynchronous input and output"),
+        (VmaStatus::SHADOW_STACK, "a shadow stack"),
+        (VmaStatus::UPROBES, "made for uprobes"),
+    ] {
+        if area.contains(status) {
+            return Some(what);
+        }
+    }
+    let plain = VmaStatus::REGULAR
+        | VmaStatus::STACK
+        | VmaStatus::HEAP
+        | VmaStatus::FILE_PRIVATE
+        | VmaStatus::ANON_PRIVATE;
+    let known = plain.contains(area) && area.intersects(VmaStatus::FILE_PRIVATE | VmaStatus::ANON_PRIVATE);
+    (!known || vma.flags & !CARRIED_FLAGS != 0)
+        .then_some("of a kind that is not known here (locked, huge pages)")
+}
+
+/// All pages of the image by mapping, in the order of the pages file.
+fn pieces(source: &Source, layout: &Layout, reasons: &mut Reasons) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for extent in source.pagemap.extents() {
+        let Some(offset) = extent.file_offset else {
+            reasons.add(format!("the pages at {:x} are not in the image", extent.vaddr));
+            continue;
+        };
+        let mut at = extent.vaddr;
+        let first = layout.vmas.partition_point(|vma| vma.end <= at);
+        for (index, vma) in layout.vmas.iter().enumerate().skip(first) {
+            if at >= extent.end() || vma.start > at {
+                break;
+            }
+            let end = extent.end().min(vma.end);
+            if !vdso::is_kernels(vma) {
+                let piece =
+                    Piece { start: at, len: end - at, offset: offset + (at - extent.vaddr), vma: index };
+                push(&mut pieces, piece);
+            }
+            at = end;
+        }
+        if at < extent.end() {
+            reasons.add(format!("the pages at {at:x} belong to no mapping"));
+        }
+    }
+    pieces
+}
+
+/// CRIU cuts extents at 1 MiB: what goes on in memory and in the file is one piece.
+fn push(pieces: &mut Vec<Piece>, piece: Piece) {
+    match pieces.last_mut() {
+        Some(last)
+            if last.vma == piece.vma
+                && last.start + last.len == piece.start
+                && last.offset + last.len == piece.offset =>
+        {
+            last.len += piece.len;
+        }
+        _ => pieces.push(piece),
+    }
+}
+
+/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's; executable memory
+/// may not come from every file system; and a file cannot be wiped on fork.
+fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
+    let wiped = vma.madv.unwrap_or(0) >> MADV_WIPEONFORK & 1 != 0;
+    piece.len >= LEAST_MAPPED * PAGE_SIZE
+        && vma.area().contains(VmaStatus::ANON_PRIVATE)
+        && vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() == 0
+        && vma.prot & libc::PROT_EXEC.cast_unsigned() == 0
+        && !wiped
+}
+
+/// Makes one mapping, writable if pages will be read into it.
+fn mapping(vma: &Vma, filled: bool, backing: &mut dyn Backing) -> Result<Call, String> {
+    let of_file = vma.area().contains(VmaStatus::FILE_PRIVATE);
+    let (fd, offset) = match vma.file_id().filter(|_| of_file) {
+        Some(id) => (backing.file(id)?, vma.offset),
+        None => (u64::MAX, 0),
+    };
+    let write = if filled { libc::PROT_READ | libc::PROT_WRITE } else { 0 };
+    let prot = vma.prot | write.cast_unsigned();
+    let flags = (vma.flags & CARRIED_FLAGS) | libc::MAP_FIXED_NOREPLACE.cast_unsigned();
+    let arguments = [vma.start, vma.len(), prot.into(), flags.into(), fd, offset];
+    Ok(exactly(Step::Map, libc::SYS_mmap, &arguments, vma.start))
+}
+
+/// Reads pieces, as many at once as lie together in the file.
+fn reads(pieces: &[Piece], pages: u64, writer: &mut Writer, calls: &mut Vec<Call>) {
+    let mut left = pieces.iter().flat_map(chunks).peekable();
+    while let Some(first) = left.next() {
+        let (mut vectors, mut len) = (vec![first.start, first.len], first.len);
+        while let Some(next) = left.next_if(|next| {
+            next.offset == first.offset + len && vectors.len() / 2 < VECTORS && len + next.len <= BYTES
+        }) {
+            vectors.extend([next.start, next.len]);
+            len += next.len;
+        }
+        let count = (vectors.len() / 2) as u64;
+        let at = writer.data(&vectors.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
+        let arguments = [pages, at, count, first.offset, 0];
+        calls.push(exactly(Step::Fill, libc::SYS_preadv, &arguments, len));
+    }
+}
+
+/// A piece, cut to what one call may read.
+fn chunks(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
+    let piece = *piece;
+    (0..piece.len.div_ceil(BYTES)).map(move |number| {
+        let skipped = number * BYTES;
+        let len = (piece.len - skipped).min(BYTES);
+        Piece { start: piece.start + skipped, len, offset: piece.offset + skipped, ..piece }
+    })
+}
+
+/// Protects and advises on a mapping whose pages are in place.
+fn finish(vma: &Vma, filled: bool, calls: &mut Vec<Call>) {
+    let write = libc::PROT_WRITE.cast_unsigned();
+    if filled && vma.prot & write == 0 {
+        let arguments = [vma.start, vma.len(), vma.prot.into()];
+        calls.push(any(Step::Protect, libc::SYS_mprotect, &arguments));
+    }
+    let advice = vma.madv.unwrap_or(0);
+    for number in (0..64).filter(|number| advice >> number & 1 != 0) {
+        calls.push(any(Step::Protect, libc::SYS_madvise, &[vma.start, vma.len(), number]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vma(start: u64, end: u64, flags: libc::c_int) -> Vma {
+        let status = VmaStatus::REGULAR | VmaStatus::ANON_PRIVATE;
+        Vma {
+            start,
+            end,
+            prot: 3,
+            flags: (flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).cast_unsigned(),
+            status: status.bits(),
+            ..Vma::default()
+        }
+    }
+
+    #[test]
+    fn a_hole_is_found_between_mappings() {
+        let layout = Layout { vmas: vec![vma(0x1000, 0x2000, 0), vma(HOLES.start, HOLES.start + 0x5000, 0)] };
+        assert_eq!(layout.hole(0x10_0000), Some(HOLES.start + 0x5000));
+        let full = Layout { vmas: vec![vma(HOLES.start, HOLES.end, 0)] };
+        assert_eq!(full.hole(0x1000), None);
+    }
+
+    #[test]
+    fn room_for_a_frame_is_within_one_writable_mapping() {
+        let mut layout = Layout { vmas: vec![vma(0x1000, 0x3000, 0), vma(0x3000, 0x4000, 0)] };
+        assert!(layout.is_writable(0x1000, 0x3000));
+        assert!(!layout.is_writable(0x2000, 0x3800));
+        layout.vmas[0].prot = 1;
+        assert!(!layout.is_writable(0x1000, 0x2000));
+    }
+
+    #[test]
+    fn what_lies_together_is_read_at_once_and_cut_at_the_limits() {
+        let mut writer = Writer::new(0);
+        let piece = |start, len, offset| Piece { start, len, offset, vma: 0 };
+        let mut calls = Vec::new();
+        let pieces =
+            [piece(0x1000, 0x1000, 0), piece(0x9000, 0x2000, 0x1000), piece(0x2_0000, 0x1000, 0x8000)];
+        reads(&pieces, 5, &mut writer, &mut calls);
+        let expected: Vec<(u64, u64)> = calls.iter().map(|call| (call.arguments[2], call.expected)).collect();
+        assert_eq!(expected, [(2, 0x3000), (1, 0x1000)]);
+        calls.clear();
+        reads(&[piece(0, 2 * BYTES + 0x1000, 0)], 5, &mut writer, &mut calls);
+        let expected: Vec<u64> = calls.iter().map(|call| call.expected).collect();
+        assert_eq!(expected, [BYTES, BYTES, 0x1000]);
+    }
+
+    #[test]
+    fn only_large_anonymous_memory_that_does_not_grow_is_mapped() {
+        let piece = Piece { start: 0x1000, len: LEAST_MAPPED * PAGE_SIZE, offset: 0, vma: 0 };
+        assert!(is_mapped(&vma(0, 0x100_0000, 0), &piece));
+        assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_GROWSDOWN), &piece));
+        assert!(!is_mapped(&vma(0, 0x100_0000, 0), &Piece { len: PAGE_SIZE, ..piece }));
+        let wiped = Vma { madv: Some(1 << MADV_WIPEONFORK), ..vma(0, 0x100_0000, 0) };
+        assert!(!is_mapped(&wiped, &piece));
+    }
+
+    #[test]
+    fn mappings_of_other_kinds_are_told() {
+        assert_eq!(unsupported(&vma(0x1000, 0x2000, 0)), None);
+        assert!(unsupported(&vma(0x1000, 0x2000, libc::MAP_HUGETLB)).is_some());
+        let shared = Vma { status: VmaStatus::ANON_SHARED.bits(), ..vma(0x1000, 0x2000, 0) };
+        assert_eq!(unsupported(&shared), Some("shared memory"));
+        assert!(unsupported(&vma(SPACE_END, SPACE_END + 0x1000, 0)).is_some());
+    }
+}

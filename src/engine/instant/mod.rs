@@ -1,0 +1,102 @@
+//! The instant engine: restores a CRIU image by mapping its pages instead of copying them.
+//!
+//! The time that it takes does not grow with the memory in the image. It reads the image, decides whether it can
+//! restore all of it ([`support`]), writes a plan, and starts the restorer of the crate `criu-restorer` with the
+//! pid of the dumped process, as a child of the caller. It dumps nothing: images are CRIU's, and `criu restore`
+//! restores them too.
+//!
+//! | | restored | else a reason to use another engine |
+//! |---|---|---|
+//! | image | one process that defrost's own self-dump wrote, under this very kernel, no older than 6.1 | parent images, labels, namespaces |
+//! | threads | registers with AVX-512, masks, alternative stacks, robust lists, rseq, names, niceness, policies, pending signals | 32-bit code, AMX, shadow stacks, seccomp |
+//! | memory | private files, anonymous memory, stacks, guards, vDSO, advice | shared, locked, huge, memory files |
+//! | descriptors | files, folders, devices by path, pipes with what is in them, eventfd, epoll, timerfd, unix pairs with nothing in them, CRIU's service socket | everything else; owners, locks, options |
+//! | process | dispositions, interval and POSIX timers, limits, clocks, notes on memory, working folder, umask, session | other users, groups, capabilities, out-of-memory score than ours |
+//!
+//! Every part of the plan is made by one module, which also says what it cannot carry, so that what is supported
+//! and what is done cannot drift apart. Nothing is started before all have agreed.
+
+mod backing;
+mod descriptors;
+mod exit;
+mod frame;
+mod memory;
+mod plan;
+mod source;
+mod start;
+mod state;
+pub mod support;
+mod threads;
+mod vdso;
+
+use std::fmt;
+use std::path::Path;
+
+use super::{
+    Dump, DumpError, DumpOrder, Engine, EngineName, Original, Prepared, RestoreError, RestoreOrder,
+    RestoredProcess,
+};
+
+/// How the memory of an image comes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryMode {
+    /// Mapped if the process's allocator is known to be right with that, else copied.
+    #[default]
+    Auto,
+    /// Large pieces are private mappings of the image's pages file, which must stay as it is while the process
+    /// lives. A page that the process gives back by `MADV_DONTNEED` then shows the file again instead of zeros,
+    /// so an allocator that counts on zeros there breaks.
+    Map,
+    /// All of it is read into memory of the process's own.
+    Copy,
+}
+
+impl fmt::Display for MemoryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Map => "map",
+            Self::Copy => "copy",
+        })
+    }
+}
+
+/// Restores images of defrost's own servers by mapping them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InstantEngine {
+    memory: MemoryMode,
+}
+
+impl InstantEngine {
+    /// With this way to bring memory back.
+    #[must_use]
+    pub fn new(memory: MemoryMode) -> Self {
+        Self { memory }
+    }
+}
+
+impl Engine for InstantEngine {
+    fn name(&self) -> EngineName {
+        EngineName::Instant
+    }
+
+    fn prepare(&self, _target: &Path) -> Result<Prepared, DumpError> {
+        Err(not_dumping())
+    }
+
+    fn dump(&self, _prepared: Prepared, order: DumpOrder) -> Dump {
+        Dump::Original(Original::new(false, order.kept, || Err(not_dumping())))
+    }
+
+    fn restore(&self, order: &RestoreOrder<'_>) -> Result<RestoredProcess, RestoreError> {
+        start::restore(self.memory, order)
+    }
+}
+
+fn not_dumping() -> DumpError {
+    DumpError::Reported {
+        cause: "the instant engine dumps nothing".to_owned(),
+        hint: Some("dump by the criu engine, whose images it restores".to_owned()),
+        log: None,
+    }
+}

@@ -1,0 +1,151 @@
+//! The plan as a whole: from an image to what the restorer carries out.
+
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use criu_restorer::plan::{CODE_ROOM, Call, Header, SIZE_LIMIT, STACK, Step, Thread, Writer};
+
+use super::MemoryMode;
+use super::backing::Files;
+use super::descriptors::{Descriptors, descriptors};
+use super::memory::{self, Backing, Layout, SPACE_END};
+use super::source::Source;
+use super::support::Reasons;
+use super::{exit, state, threads, vdso};
+
+const PAGE: u64 = 4096;
+/// Room for the vDSO with its data while it waits.
+const SCRATCH: u64 = 64 * PAGE;
+/// Everything that is decided before a process is started.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// For the restorer.
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptors: Descriptors,
+    /// Open files that the restorer needs under the numbers that they have.
+    pub(super) files: Vec<OwnedFd>,
+}
+
+/// A system call that must not fail.
+pub(super) fn any(step: Step, number: libc::c_long, arguments: &[u64]) -> Call {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    Call { step: step as u32, number: number.cast_unsigned(), arguments: all, ..Call::default() }
+}
+
+/// A system call that must give this result.
+pub(super) fn exactly(step: Step, number: libc::c_long, arguments: &[u64], expected: u64) -> Call {
+    Call { exact: 1, expected, ..any(step, number, arguments) }
+}
+
+/// Adds a text with a zero byte at its end; gives its address.
+pub(super) fn pointer_to_text(writer: &mut Writer, text: &[u8]) -> u64 {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let mut bytes = text[..end].to_vec();
+    bytes.push(0);
+    writer.data(&bytes)
+}
+
+/// Decides everything. `report` is what the restorer reports to, and `given` has the inodes of pipes that are
+/// handed in. `None`, with reasons added, when the image is not supported.
+///
+/// # Errors
+/// The kernel's own.
+pub(super) fn plan(
+    source: &Source,
+    memory: MemoryMode,
+    report: impl AsFd,
+    given: &[u64],
+    reasons: &mut Reasons,
+) -> std::io::Result<Option<Plan>> {
+    let descriptors = descriptors(source, given, reasons);
+    let floor = descriptors.floor();
+    let layout = Layout::of(source);
+    let moves = vdso::moves(source, reasons);
+    let Some(home) = layout.hole(SIZE_LIMIT + room(source.threads.len() as u64)) else {
+        reasons.add("the address space has no hole for the restorer".to_owned());
+        return Ok(None);
+    };
+    let pages = source.folder.path().join(source.pagemap.pages_file());
+    let mut files = Files::new(source, floor, &File::open(pages)?)?;
+    let program = files.file(source.memory.exe_file_id).unwrap_or_else(|reason| {
+        reasons.add(reason);
+        0
+    });
+    let code = exit::code(source, &layout);
+    reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
+    let (memory, reason) = choose(source, memory);
+    tracing::info!(%memory, reason, "how memory comes back");
+    let mut writer = Writer::new(home);
+    let map = memory == MemoryMode::Map;
+    let mut calls = memory::calls(source, &layout, map, &mut files, &mut writer, reasons);
+    calls.extend(state::early(source, program, &mut writer));
+    calls.extend(descriptors.calls(&mut writer));
+    let code = code.unwrap_or_default();
+    let threads = threads::threads(source, &layout, code.return_to, &mut writer, reasons);
+    let finish = state::late(source, &mut writer, reasons);
+    if !reasons.is_empty() {
+        return Ok(None);
+    }
+    let report = files.keep(report)?;
+    let header = Header {
+        report,
+        moves,
+        gadget: code.gadget,
+        calls: writer.calls(&calls),
+        finish: writer.calls(&finish),
+        spare: floor.unsigned_abs(),
+        ..Header::default()
+    };
+    let bytes = lay_out(header, home, &threads, writer).map_err(std::io::Error::other)?;
+    Ok(Some(Plan { bytes, descriptors, files: files.into_open() }))
+}
+
+/// What the restorer needs beside the plan, in bytes.
+fn room(threads: u64) -> u64 {
+    CODE_ROOM + SCRATCH + PAGE + (threads * STACK).next_multiple_of(PAGE)
+}
+
+/// Divides the hole: plan, program, vDSO, words to sleep at, stacks.
+fn lay_out(
+    header: Header,
+    home: u64,
+    threads: &[Thread],
+    mut writer: Writer,
+) -> Result<Vec<u8>, criu_restorer::plan::TooLarge> {
+    let threads_at = writer.threads(threads);
+    let code = home + writer.len().next_multiple_of(PAGE);
+    let stacks = code + room(threads.len() as u64);
+    let header = Header {
+        threads: threads_at,
+        code,
+        scratch: code + CODE_ROOM,
+        park: code + CODE_ROOM + SCRATCH,
+        stacks,
+        home_len: stacks - home,
+        space_end: SPACE_END,
+        ..header
+    };
+    writer.finish(&header)
+}
+
+/// How memory comes back, which is never [`MemoryMode::Auto`], and why.
+///
+/// Mapping is right where the allocator does not count on zeros after `MADV_DONTNEED`: glibc's does not. Its calloc
+/// takes memory for fresh only beyond what the arena has ever used (malloc.c, `__libc_calloc`: `max_system_mem` of
+/// the main arena, `mprotect_size` of a heap of another), and what it cuts off lies below that; new thread stacks
+/// are cleared where it matters. The allocator is known of one program only, which is this one.
+fn choose(source: &Source, wanted: MemoryMode) -> (MemoryMode, &'static str) {
+    if wanted != MemoryMode::Auto {
+        return (wanted, "it was asked for");
+    }
+    let identity = |meta: Metadata| (meta.dev(), meta.ino());
+    let of = |path: &std::path::Path| std::fs::metadata(path).ok().map(identity);
+    let same = source.path(source.memory.exe_file_id).and_then(of);
+    if same.is_some() && same == of("/proc/self/exe".as_ref()) && cfg!(target_env = "gnu") {
+        (MemoryMode::Map, "the allocator is known to be right with it")
+    } else {
+        (MemoryMode::Copy, "the allocator is not known")
+    }
+}

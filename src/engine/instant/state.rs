@@ -1,0 +1,202 @@
+//! What belongs to the process as a whole: the kernel's notes on its memory, signals, timers, limits.
+
+use criu_images::{IntervalTimer, PosixTimer, TaskCore};
+use criu_restorer::plan::{Call, Step, Writer};
+
+use super::plan::{any, exactly};
+use super::source::Source;
+use super::support::Reasons;
+use super::threads::signal_number;
+use crate::image::machine::Machine;
+
+/// prctl(2): have timer_create(2) take the id that it is given. Linux 6.15.
+const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
+const PR_SET_MM_MAP: u64 = 14;
+const CAP_SYS_RESOURCE: u32 = 24;
+
+/// Calls for when the memory is in place.
+pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<Call> {
+    // The C library's way to block all signals leaves out two that it keeps for itself.
+    let all = writer.data(&u64::MAX.to_ne_bytes());
+    let mask = [libc::SIG_SETMASK as u64, all, 0, 8];
+    let mut calls = vec![any(Step::Signals, libc::SYS_rt_sigprocmask, &mask)];
+    calls.push(notes(source, program, writer));
+    calls.extend(dispositions(&source.task, writer));
+    let task = &source.task;
+    calls.push(any(Step::Process, libc::SYS_personality, &[task.personality.into()]));
+    let mut control = |option: libc::c_int, value: u64| {
+        calls.push(any(Step::Process, libc::SYS_prctl, &[option as u64, value, 0, 0, 0]));
+    };
+    if task.child_subreaper == Some(true) {
+        control(libc::PR_SET_CHILD_SUBREAPER, 1);
+    }
+    if source.memory.thp_disabled == Some(true) {
+        control(libc::PR_SET_THP_DISABLE, 1);
+    }
+    if source.memory.dumpable == Some(0) {
+        control(libc::PR_SET_DUMPABLE, 0);
+    }
+    let registrations = task.membarrier_registration_mask.unwrap_or(0);
+    for bit in (0..32).filter(|bit| registrations >> bit & 1 != 0) {
+        calls.push(any(Step::Process, libc::SYS_membarrier, &[1 << bit, 0, 0]));
+    }
+    calls
+}
+
+/// Calls for when all threads are there.
+pub(super) fn late(source: &Source, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
+    let mut calls = Vec::new();
+    if let Some(timers) = &source.task.timers {
+        for (which, timer) in [&timers.real, &timers.cpu_user, &timers.cpu_total].into_iter().enumerate() {
+            calls.extend(interval(which as u64, timer, writer));
+        }
+        let ids = |on: u64| any(Step::Timers, libc::SYS_prctl, &[PR_TIMER_CREATE_RESTORE_IDS, on, 0, 0, 0]);
+        if !timers.posix.is_empty() {
+            reasons.add_if(
+                !restores_timer_ids(),
+                "the process has timers, and the kernel cannot restore their ids (Linux 6.15)",
+            );
+            calls.push(ids(1));
+            calls.extend(timers.posix.iter().flat_map(|timer| posix(timer, writer)));
+            calls.push(ids(0));
+        }
+    }
+    calls.extend(limits(&source.task, writer, reasons));
+    for signal in source.task.signals.iter().flat_map(|queue| &queue.signals) {
+        match signal_number(&signal.siginfo) {
+            Ok(number) => {
+                let info = writer.data(&signal.siginfo);
+                let to = [u64::from(source.process.pid), number, info];
+                calls.push(any(Step::Signals, libc::SYS_rt_sigqueueinfo, &to));
+            }
+            Err(what) => reasons.add(format!("the process {what}")),
+        }
+    }
+    calls
+}
+
+/// Whether the kernel is new enough. Only its release is looked at: the processor takes long to tell of itself.
+fn restores_timer_ids() -> bool {
+    let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+    let machine = Machine { kernel: release.unwrap_or_default(), ..Machine::default() };
+    machine.kernel_version().is_some_and(|version| version >= (6, 15))
+}
+
+/// `struct prctl_mm_map`: addresses, auxiliary vector and program.
+fn notes(source: &Source, program: u64, writer: &mut Writer) -> Call {
+    let memory = &source.memory;
+    let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let vector = bytes(&memory.saved_auxv);
+    let at = writer.data(&vector);
+    let map = bytes(&[
+        memory.start_code,
+        memory.end_code,
+        memory.start_data,
+        memory.end_data,
+        memory.start_brk,
+        memory.brk,
+        memory.start_stack,
+        memory.arg_start,
+        memory.arg_end,
+        memory.env_start,
+        memory.env_end,
+        at,
+        vector.len() as u64 | program << 32,
+    ]);
+    let at = writer.data(&map);
+    any(Step::Notes, libc::SYS_prctl, &[libc::PR_SET_MM as u64, PR_SET_MM_MAP, at, map.len() as u64, 0])
+}
+
+/// Signal dispositions; the image has none for SIGKILL and SIGSTOP.
+fn dispositions(task: &TaskCore, writer: &mut Writer) -> Vec<Call> {
+    let settable = (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal));
+    let one = |(signal, action): (i32, &criu_images::SignalAction)| {
+        let words = [action.handler, action.flags, action.restorer, action.mask];
+        let at = writer.data(&words.map(u64::to_ne_bytes).concat());
+        any(Step::Signals, libc::SYS_rt_sigaction, &[u64::from(signal.unsigned_abs()), at, 0, 8])
+    };
+    settable.zip(&task.sigactions).map(one).collect()
+}
+
+fn interval(which: u64, timer: &IntervalTimer, writer: &mut Writer) -> Option<Call> {
+    if timer.value_sec == 0 && timer.value_usec == 0 {
+        return None;
+    }
+    let words = [timer.interval_sec, timer.interval_usec, timer.value_sec, timer.value_usec];
+    let at = writer.data(&words.map(u64::to_ne_bytes).concat());
+    Some(any(Step::Timers, libc::SYS_setitimer, &[which, at, 0]))
+}
+
+/// Makes a timer with the id that it had, and arms it.
+fn posix(timer: &PosixTimer, writer: &mut Writer) -> [Call; 2] {
+    // struct sigevent: value, signal, way, thread; padded to 64 bytes.
+    let mut event = timer.value.to_ne_bytes().to_vec();
+    event.extend(timer.signal.to_ne_bytes());
+    event.extend(timer.notify.to_ne_bytes());
+    event.extend(timer.notify_thread_id.unwrap_or(0).to_ne_bytes());
+    event.resize(64, 0);
+    let (event, id) = (writer.data(&event), writer.data(&timer.id.to_ne_bytes()));
+    let words = [timer.interval_sec, timer.interval_nsec, timer.value_sec, timer.value_nsec];
+    let setting = writer.data(&words.map(u64::to_ne_bytes).concat());
+    [
+        any(Step::Timers, libc::SYS_timer_create, &[timer.clock_id.into(), event, id]),
+        any(Step::Timers, libc::SYS_timer_settime, &[timer.id.into(), 0, setting, 0]),
+    ]
+}
+
+/// Limits that differ from those that the process would inherit from us.
+fn limits(task: &TaskCore, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
+    let own = procfs::process::Process::myself().and_then(|process| process.limits());
+    let Ok(own) = own else {
+        reasons.add("our own resource limits cannot be read".to_owned());
+        return Vec::new();
+    };
+    let raise = procfs::process::Process::myself()
+        .and_then(|process| process.status())
+        .is_ok_and(|status| status.capeff >> CAP_SYS_RESOURCE & 1 != 0);
+    let mut calls = Vec::new();
+    for (which, limit) in (0_u64..).zip(task.limits.iter().flat_map(|limits| &limits.limits)) {
+        let Some(inherited) = by_number(&own, which) else { continue };
+        let (soft, hard) = (number(inherited.soft_limit), number(inherited.hard_limit));
+        if (soft, hard) == (limit.soft, limit.hard) {
+            continue;
+        }
+        if limit.hard > hard && !raise {
+            reasons
+                .add(format!("resource limit {which} would have to be raised, which takes cap_sys_resource"));
+        }
+        let at = writer.data(&[limit.soft, limit.hard].map(u64::to_ne_bytes).concat());
+        calls.push(exactly(Step::Limits, libc::SYS_prlimit64, &[0, which, at, 0], 0));
+    }
+    calls
+}
+
+fn number(value: procfs::process::LimitValue) -> u64 {
+    match value {
+        procfs::process::LimitValue::Unlimited => u64::MAX,
+        procfs::process::LimitValue::Value(value) => value,
+    }
+}
+
+/// By `RLIMIT_*` number, as include/uapi/asm-generic/resource.h has them.
+fn by_number(limits: &procfs::process::Limits, which: u64) -> Option<procfs::process::Limit> {
+    Some(match which {
+        0 => limits.max_cpu_time,
+        1 => limits.max_file_size,
+        2 => limits.max_data_size,
+        3 => limits.max_stack_size,
+        4 => limits.max_core_file_size,
+        5 => limits.max_resident_set,
+        6 => limits.max_processes,
+        7 => limits.max_open_files,
+        8 => limits.max_locked_memory,
+        9 => limits.max_address_space,
+        10 => limits.max_file_locks,
+        11 => limits.max_pending_signals,
+        12 => limits.max_msgqueue_size,
+        13 => limits.max_nice_priority,
+        14 => limits.max_realtime_priority,
+        15 => limits.max_realtime_timeout,
+        _ => return None,
+    })
+}

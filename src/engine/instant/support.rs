@@ -1,0 +1,170 @@
+//! Whether the instant engine can restore an image, and if not, why. This module looks at what belongs to the
+//! process as a whole and to the host; what belongs to memory, threads and descriptors is looked at where their
+//! parts of the plan are made.
+
+use std::path::Path;
+
+use criu_images::{Credentials, LsmType, SeccompMode, TaskState};
+
+use super::source::Source;
+use crate::image::Image;
+use crate::image::manifest::Capabilities;
+use crate::image::verify::capabilities_of_child;
+
+/// Reasons against, each a sentence without a full stop.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Reasons(Vec<String>);
+
+impl Reasons {
+    /// Adds one.
+    pub fn add(&mut self, reason: String) {
+        self.0.push(reason);
+    }
+
+    /// Adds one if it holds.
+    pub fn add_if(&mut self, holds: bool, reason: &str) {
+        if holds {
+            self.add(reason.to_owned());
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<String> {
+        self.0
+    }
+}
+
+/// Looks at the image as a whole, before its parts are read.
+pub(super) fn image(image: &Image, reasons: &mut Reasons) {
+    let own = image.manifest().subject.parameter_pipe.is_some();
+    // A thread leaves through a signal frame on its own stack, which code that counts on its own use of the
+    // memory below the stack pointer would not survive.
+    reasons.add_if(!own, "the image was not made by a defrost server's own checkpoint");
+    match nix::sys::utsname::uname() {
+        Ok(here) if here.release().to_string_lossy() == image.manifest().machine.kernel.as_str() => {}
+        Ok(here) => reasons.add(format!(
+            "the image was made under kernel {}, and this is {}",
+            image.manifest().machine.kernel,
+            here.release().to_string_lossy()
+        )),
+        Err(error) => reasons.add(format!("the kernel does not say its release: {error}")),
+    }
+    reasons.add_if(!nix::unistd::geteuid().is_root(), "restoring pids and program needs root here");
+    // exec(2) enters the time namespace of a process that has made one since Linux 6.1.
+    let old = image.manifest().machine.kernel_version().is_none_or(|version| version < (6, 1));
+    reasons.add_if(old, "the kernel is older than 6.1");
+}
+
+/// Looks at the process.
+pub(super) fn process(source: &Source, reasons: &mut Reasons) {
+    let (process, task) = (&source.process, &source.task);
+    reasons.add_if(task.state() != Some(TaskState::Alive), "the process was stopped or dead");
+    reasons.add_if(
+        process.sid != process.pid || process.pgid != process.pid,
+        "the process does not lead its session",
+    );
+    reasons.add_if(namespaces_differ(source), "the process lived in namespaces of its own");
+    reasons.add_if(source.path(source.fs.root_id) != Some(Path::new("/")), "its root folder is not /");
+    reasons
+        .add_if(source.clocks.is_none(), "the image does not record the clocks, and they must not jump back");
+    let labelled = source.inventory.lsm.is_some_and(|module| module != LsmType::None as i32);
+    reasons.add_if(labelled, "a security module labels processes");
+    reasons.add_if(source.inventory.tcp_close == Some(true), "connections were dumped closed");
+    reasons.add_if(source.inventory.allow_uprobes == Some(true), "uprobes were accepted");
+    reasons
+        .add_if(!matches!(source.folder.parent(), Ok(None)), "the image is the difference to a parent image");
+    reasons.add_if(source.memory.dumpable == Some(2), "the process was dumpable by root only");
+    reasons.add_if(!source.memory.aios.is_empty(), "the process used native asynchronous input and output");
+    // The name of a file, and the bytes of one that lists nothing.
+    for (name, empty, what) in [
+        ("filelocks.img", 8, "file locks were held"),
+        ("sk-queues.img", 8, "sockets had data in their queues"),
+        ("remap-fpath.img", 8, "open files had lost their names"),
+        ("seccomp.img", 12, "seccomp filters were installed"),
+    ] {
+        reasons.add_if(source.folder.size(name).is_ok_and(|size| size > empty), what);
+    }
+    let adjusted = task.oom_score_adj.unwrap_or(0);
+    let own =
+        std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
+    reasons.add_if(own != Some(adjusted), "its adjustment of the out-of-memory score differs from ours");
+    for thread in &source.threads {
+        let seccomp = thread.core.seccomp_mode.unwrap_or(0) != SeccompMode::Disabled as i32;
+        reasons.add_if(seccomp, "a thread was under seccomp");
+        reasons.add_if(
+            thread.core.pdeath_sig.unwrap_or(0) != 0,
+            "a thread asked for a signal when its parent ends",
+        );
+    }
+    credentials(source, reasons);
+}
+
+fn namespaces_differ(source: &Source) -> bool {
+    let ids = &source.ids;
+    let Some(root) = &source.inventory.root_ids else { return true };
+    // The time namespace is made anew: CRIU and this engine both put every process into its own.
+    [
+        (ids.pid_ns_id, root.pid_ns_id),
+        (ids.net_ns_id, root.net_ns_id),
+        (ids.ipc_ns_id, root.ipc_ns_id),
+        (ids.uts_ns_id, root.uts_ns_id),
+        (ids.mnt_ns_id, root.mnt_ns_id),
+        (ids.user_ns_id, root.user_ns_id),
+        (ids.cgroup_ns_id, root.cgroup_ns_id),
+    ]
+    .iter()
+    .any(|(own, root)| own != root)
+}
+
+/// All threads must have exactly what the restorer gets from us: there is nothing to set then.
+fn credentials(source: &Source, reasons: &mut Reasons) {
+    let own = capabilities_of_child();
+    let plain = source.threads.iter().all(|thread| {
+        thread.core.credentials.as_ref().zip(own.as_ref()).is_some_and(|(credentials, own)| {
+            let ids = [
+                credentials.uid,
+                credentials.gid,
+                credentials.euid,
+                credentials.egid,
+                credentials.suid,
+                credentials.sgid,
+                credentials.fsuid,
+                credentials.fsgid,
+            ];
+            let unlabelled = credentials.lsm_profile.is_none() && credentials.apparmor_data.is_none();
+            ids == [0; 8] && credentials.secbits == 0 && unlabelled && has(credentials, own)
+        })
+    });
+    reasons.add_if(!plain, "the process had other users, groups or capabilities than it would get here");
+    let own: Vec<u32> =
+        nix::unistd::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    let mut groups = source.threads.iter().filter_map(|thread| thread.core.credentials.as_ref());
+    reasons.add_if(
+        groups.any(|credentials| credentials.groups != own),
+        "its supplementary groups differ from ours",
+    );
+    let confined = nix::sys::prctl::get_no_new_privs().unwrap_or(true);
+    let mut were = source.threads.iter().filter_map(|thread| thread.core.credentials.as_ref());
+    reasons.add_if(
+        were.any(|credentials| (credentials.no_new_privs.unwrap_or(0) != 0) != confined),
+        "its no_new_privs differs from ours",
+    );
+}
+
+/// Whether these are exactly the capabilities of `own`.
+fn has(credentials: &Credentials, own: &Capabilities) -> bool {
+    let set =
+        |words: &[u32]| words.iter().take(2).rev().fold(0_u64, |set, word| set << 32 | u64::from(*word));
+    set(&credentials.cap_prm) == own.permitted
+        && set(&credentials.cap_eff) == own.effective
+        && set(&credentials.cap_inh) == own.inheritable
+        && set(&credentials.cap_bnd) == own.bounding
+        && set(&credentials.cap_amb) == own.ambient
+}

@@ -1,0 +1,135 @@
+//! Threads: what each has of its own, and the signal frame that it comes back by.
+
+use criu_images::ThreadCore;
+use criu_restorer::plan::{Call, Step, Thread, Writer};
+
+use super::frame::{State, frame};
+use super::memory::Layout;
+use super::plan::{any, pointer_to_text};
+use super::source::{Source, SourceThread};
+use super::support::Reasons;
+
+const ARCH_SET_GS: u64 = 0x1001;
+const ARCH_SET_FS: u64 = 0x1002;
+
+/// All threads, the leader first.
+pub(super) fn threads(
+    source: &Source,
+    layout: &Layout,
+    return_to: u64,
+    writer: &mut Writer,
+    reasons: &mut Reasons,
+) -> Vec<Thread> {
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    let mut threads = Vec::with_capacity(source.threads.len());
+    for (index, thread) in source.threads.iter().enumerate() {
+        match make(source, thread, index == 0, layout, return_to, nice, writer) {
+            Ok(thread) => threads.push(thread),
+            Err(what) => reasons.add(format!("thread {} {what}", thread.tid)),
+        }
+    }
+    threads
+}
+
+fn make(
+    source: &Source,
+    thread: &SourceThread,
+    leads: bool,
+    layout: &Layout,
+    return_to: u64,
+    nice: i32,
+    writer: &mut Writer,
+) -> Result<Thread, String> {
+    let SourceThread { tid, core, info } = thread;
+    let sections = core.rseq.as_ref().and_then(|rseq| rseq.critical_section).unwrap_or(0);
+    if sections != 0 {
+        return Err("was inside of a restartable sequence".to_owned());
+    }
+    if info.tls.iter().any(|segment| segment.base_addr != 0 || segment.usable) {
+        return Err("has 32-bit thread-local storage".to_owned());
+    }
+    // The leader's is in the record of the process.
+    let mask = if leads { source.task.blk_sigset } else { core.blk_sigset.unwrap_or(0) };
+    let state = State {
+        general: &info.general,
+        floating: &info.floating,
+        mask,
+        stack: core.signal_stack.as_ref(),
+        return_to,
+    };
+    let frame = frame(&state)?;
+    if !layout.is_writable(frame.address, frame.end) {
+        return Err("has no room on its stack for a signal frame".to_owned());
+    }
+    let mut calls = own(source, thread, nice, writer)?;
+    let general = &info.general;
+    if general.gs_base != 0 {
+        calls.push(any(Step::Thread, libc::SYS_arch_prctl, &[ARCH_SET_GS, general.gs_base]));
+    }
+    if leads {
+        calls.push(any(Step::Thread, libc::SYS_arch_prctl, &[ARCH_SET_FS, general.fs_base]));
+        calls.push(any(Step::Thread, libc::SYS_set_tid_address, &[info.clear_tid_addr]));
+    }
+    Ok(Thread {
+        tid: tid.cast_signed(),
+        padding: 0,
+        tls: general.fs_base,
+        clear_tid: info.clear_tid_addr,
+        calls: writer.calls(&calls),
+        frame: writer.blob(&frame.bytes),
+        frame_at: frame.address,
+    })
+}
+
+/// What a thread sets for itself.
+fn own(source: &Source, thread: &SourceThread, nice: i32, writer: &mut Writer) -> Result<Vec<Call>, String> {
+    let core = &thread.core;
+    let mut calls = Vec::new();
+    let mut call = |number, arguments: &[u64]| calls.push(any(Step::Thread, number, arguments));
+    if core.futex_rla != 0 {
+        call(libc::SYS_set_robust_list, &[core.futex_rla, u64::from(core.futex_rla_len)]);
+    }
+    if let Some(rseq) = core.rseq.as_ref().filter(|rseq| rseq.address != 0) {
+        call(libc::SYS_rseq, &[rseq.address, u64::from(rseq.size), 0, u64::from(rseq.signature)]);
+    }
+    let name = core.comm.as_ref().unwrap_or(&source.task.comm);
+    call(libc::SYS_prctl, &[libc::PR_SET_NAME as u64, pointer_to_text(writer, name)]);
+    schedule(core, nice, writer, &mut call)?;
+    for signal in core.signals.iter().flat_map(|queue| &queue.signals) {
+        let number = signal_number(&signal.siginfo)?;
+        let info = writer.data(&signal.siginfo);
+        let to = [u64::from(source.process.pid), u64::from(thread.tid), number, info];
+        call(libc::SYS_rt_tgsigqueueinfo, &to);
+    }
+    Ok(calls)
+}
+
+fn schedule(
+    core: &ThreadCore,
+    nice: i32,
+    writer: &mut Writer,
+    call: &mut impl FnMut(libc::c_long, &[u64]),
+) -> Result<(), String> {
+    let wanted = core.sched_nice.unwrap_or(0);
+    if wanted != nice {
+        call(libc::SYS_setpriority, &[libc::PRIO_PROCESS.into(), 0, i64::from(wanted).cast_unsigned()]);
+    }
+    let policy = core.sched_policy.unwrap_or(0);
+    if !(0..=6).contains(&policy) || policy == 6 {
+        return Err(format!("has scheduling policy {policy}"));
+    }
+    if policy != 0 {
+        let priority = writer.data(&core.sched_prio.unwrap_or(0).to_ne_bytes());
+        call(libc::SYS_sched_setscheduler, &[0, u64::from(policy), priority]);
+    }
+    Ok(())
+}
+
+/// The number in a `siginfo_t`, which it begins with.
+pub(super) fn signal_number(info: &[u8]) -> Result<u64, String> {
+    let number = info.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).filter(|_| info.len() == 128);
+    number
+        .filter(|number| (1..=64).contains(number))
+        .map(|number| u64::from(number.unsigned_abs()))
+        .ok_or_else(|| "has a pending signal that cannot be read".to_owned())
+}
