@@ -63,6 +63,7 @@
 #![deny(unsafe_code)]
 
 pub mod audit;
+pub mod checkpoint;
 pub mod context;
 pub mod engine;
 pub mod image;
@@ -70,6 +71,7 @@ pub mod resource;
 pub mod sys;
 pub mod wake;
 
+pub use checkpoint::Subject;
 pub use context::{Context, Registration};
 pub use resource::{Blocking, BlockingResource, Cycle, Resource};
 pub use wake::Wake;

@@ -1,0 +1,229 @@
+//! One cycle as a transaction: quiesce, audit, dump, wake. Whatever fails on the way, everything that was put
+//! down is taken up again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::error::{Cause, CheckpointError, Phase};
+use super::job::{Job, Stage};
+use super::{Finished, Outcome, Request, Running, Shared};
+use crate::context::{HookFailure, HookRun};
+use crate::engine::channel::{Report, ReportWriter};
+use crate::engine::{Complete, DumpOrder, Original, Prepared};
+use crate::image::manifest::{self, Listen, ResourceRecord, SubjectRecord};
+use crate::resource::{Cycle, Keep, locked};
+use crate::wake::{Restored, Wake};
+
+/// Runs a cycle to its end. Must not be cancelled: its caller runs it on a task of its own.
+pub(super) async fn run(shared: Arc<Shared>, mut request: Request) -> Finished {
+    let answer = request.answer.take();
+    let Some(running) = shared.begin() else {
+        let refused = CheckpointError::new(Phase::Request, vec![Cause::AlreadyRunning]);
+        return Finished { outcome: Err(refused), answer };
+    };
+    let prepared = match shared.engine.prepare(&request.target) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let refused = CheckpointError::new(Phase::Request, vec![error.into()]);
+            return Finished { outcome: Err(refused), answer };
+        }
+    };
+    let cycle = Cycle::new(request.leave_running);
+    // Kept first, so that its place among the kept ones is known.
+    let answer = answer.map(|answer| cycle.keep(answer));
+    let transaction = Transaction { shared, cycle, request, started: Instant::now(), running };
+    let outcome = transaction.run(prepared, answer.is_some()).await;
+    Finished { outcome, answer: answer.and_then(Keep::take) }
+}
+
+struct Transaction {
+    shared: Arc<Shared>,
+    cycle: Cycle,
+    request: Request,
+    started: Instant,
+    /// Keeps others out.
+    running: Running,
+}
+
+impl Transaction {
+    async fn run(self, prepared: Prepared, has_answer: bool) -> Result<Outcome, CheckpointError> {
+        self.shared.set_up(false);
+        let runs = self.shared.context.quiesce(&self.cycle).await;
+        let quiesced = self.started.elapsed();
+        tracing::debug!(?quiesced, resources = runs.len(), "quiesced");
+        let phases = phases_of(&runs, quiesced);
+        let failures = failures_of(runs);
+        if !failures.is_empty() {
+            prepared.discard();
+            return Err(self.abort(Phase::Quiesce, failures.into_iter().map(Cause::Hook).collect()).await);
+        }
+        let subject = self.subject_record(phases);
+        let (stage, receiver) = tokio::sync::oneshot::channel();
+        let job = Job {
+            shared: Arc::clone(&self.shared),
+            cycle: self.cycle.clone(),
+            order: DumpOrder {
+                leave_running: self.request.leave_running,
+                subject,
+                kept: Vec::new(),
+                answer: has_answer.then_some(0),
+                deadline: self.request.deadline,
+            },
+        };
+        let thread = std::thread::Builder::new().name("defrost-dump".into());
+        if let Err(source) = thread.spawn(move || drop(stage.send(job.run(prepared)))) {
+            let cause = Cause::Internal { what: "the dumping thread did not start", source };
+            return Err(self.abort(Phase::Dump, vec![cause]).await);
+        }
+        match receiver.await {
+            Ok(Stage::Restored { restored, failures, report }) => {
+                Ok(self.arrive(restored, failures, report).await)
+            }
+            Ok(Stage::Dumped(original)) => self.resume(original).await,
+            Ok(Stage::NotDumped(original)) => self.go_on(original).await,
+            Ok(Stage::Refused(causes)) => Err(self.abort(Phase::Audit, causes).await),
+            Err(_) => {
+                let source = std::io::Error::other("it panicked");
+                let cause = Cause::Internal { what: "the dumping thread failed", source };
+                Err(self.abort(Phase::Dump, vec![cause]).await)
+            }
+        }
+    }
+
+    /// Takes everything up again after a failure whose causes are known.
+    async fn abort(&self, phase: Phase, causes: Vec<Cause>) -> CheckpointError {
+        let rollback = self.roll_back().await;
+        CheckpointError { phase, causes, rollback }
+    }
+
+    async fn roll_back(&self) -> Vec<HookFailure> {
+        let rollback = failures_of(self.shared.context.wake(&Wake::Aborted).await);
+        self.shared.set_up(rollback.is_empty());
+        rollback
+    }
+
+    /// Serves again after a failed dump, and only then asks why it failed.
+    async fn go_on(&self, original: Original) -> Result<Outcome, CheckpointError> {
+        let rollback = self.roll_back().await;
+        match finish(original).await {
+            // The answer was lost, and the image is complete all the same.
+            Ok(image) => Ok(Outcome::Resumed { image, failures: rollback }),
+            Err(cause) => Err(CheckpointError { phase: Phase::Dump, causes: vec![cause], rollback }),
+        }
+    }
+
+    /// Goes on after a good dump, and only then waits for the image to be complete.
+    async fn resume(self, original: Original) -> Result<Outcome, CheckpointError> {
+        let failures = failures_of(self.shared.context.wake(&Wake::Resumed).await);
+        self.shared.set_up(failures.is_empty());
+        for failure in &failures {
+            tracing::error!("{failure}");
+        }
+        match finish(original).await {
+            Ok(image) => Ok(Outcome::Resumed { image, failures }),
+            Err(cause) => {
+                Err(CheckpointError { phase: Phase::Dump, causes: vec![cause], rollback: failures })
+            }
+        }
+    }
+
+    /// Comes to life in a new process.
+    async fn arrive(self, restored: Restored, mut failures: Vec<String>, report: ReportWriter) -> Outcome {
+        let started = Instant::now();
+        let wake = Wake::Restored(restored.clone());
+        let hooks = failures_of(self.shared.context.wake(&wake).await);
+        failures.extend(hooks.iter().map(ToString::to_string));
+        if failures.is_empty() {
+            failures.extend(self.shared.probe().await.err().map(|error| format!("readiness: {error}")));
+        }
+        for failure in &failures {
+            tracing::error!(instance = %restored.instance, "restore failed: {failure}");
+        }
+        let report_of_this = Report {
+            instance: restored.instance,
+            generation: restored.generation,
+            socket: locked(&self.shared.socket).as_ref().map(|path| path.display().to_string()),
+            failures: failures.clone(),
+            hooks_us: micros(started.elapsed()),
+        };
+        self.shared.set_up(failures.is_empty());
+        // Whoever reads of the readiness may ask for the next checkpoint at once.
+        drop(self.running);
+        if let Err(error) = tell(report, report_of_this).await {
+            tracing::error!(instance = %restored.instance, "whoever restored this process is gone: {error}");
+            std::process::exit(1);
+        }
+        if !failures.is_empty() && !self.shared.stay {
+            std::process::exit(1);
+        }
+        tracing::info!(instance = %restored.instance, generation = restored.generation, "restored");
+        Outcome::Restored { restored, failures }
+    }
+
+    fn subject_record(&self, phases: Vec<manifest::Phase>) -> SubjectRecord {
+        let identity = *locked(&self.shared.identity);
+        let started = identity.session_started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let shown = |path: std::io::Result<std::path::PathBuf>| {
+            path.map(|path| path.display().to_string()).unwrap_or_default()
+        };
+        let listens = self.shared.context.listens();
+        SubjectRecord {
+            name: self.shared.name.clone(),
+            pid: std::process::id(),
+            argv: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            exe: shown(std::env::current_exe()),
+            cwd: shown(std::env::current_dir()),
+            generation: identity.generation,
+            instance: identity.instance.to_string(),
+            session_started_unix_ns: u64::try_from(started.as_nanos()).unwrap_or(u64::MAX),
+            resources: self
+                .shared
+                .context
+                .resources()
+                .into_iter()
+                .map(|resource| ResourceRecord { name: resource.name, description: resource.description })
+                .collect(),
+            listens: listens
+                .into_iter()
+                .map(|(name, address)| Listen { name, address, reuse_port: false })
+                .collect(),
+            leave_running: self.request.leave_running,
+            phases,
+            ..SubjectRecord::default()
+        }
+    }
+}
+
+/// Reports, on a thread that ends with it: one of the runtime's would stay, and be in the next image.
+async fn tell(writer: ReportWriter, report: Report) -> std::io::Result<()> {
+    let (told, outcome) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("defrost-report".into());
+    thread.spawn(move || drop(told.send(writer.send(&report))))?;
+    outcome.await.map_err(std::io::Error::other)?
+}
+
+/// Waits for the image away from the runtime's own threads.
+async fn finish(original: Original) -> Result<Complete, Cause> {
+    match tokio::task::spawn_blocking(move || original.finish()).await {
+        Ok(finished) => finished.map_err(Cause::Dump),
+        Err(error) => {
+            Err(Cause::Internal { what: "waiting for the image", source: std::io::Error::other(error) })
+        }
+    }
+}
+
+fn failures_of(runs: Vec<HookRun>) -> Vec<HookFailure> {
+    runs.into_iter().filter_map(HookRun::failure).collect()
+}
+
+fn phases_of(runs: &[HookRun], quiesced: Duration) -> Vec<manifest::Phase> {
+    let hooks = runs.iter().map(|run| manifest::Phase {
+        name: format!("before_checkpoint of {}", run.resource),
+        micros: micros(run.took),
+    });
+    hooks.chain([manifest::Phase { name: "quiesce".to_owned(), micros: micros(quiesced) }]).collect()
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,96 @@
+//! The part of a cycle that blocks, on a thread that no runtime needs: audit, freeze, dump, thaw.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::error::Cause;
+use super::{Shared, inherited};
+use crate::audit::{Audit, Claims};
+use crate::engine::channel::ReportWriter;
+use crate::engine::{Dump, DumpOrder, Original, Prepared};
+use crate::resource::{Cycle, locked};
+use crate::sys;
+use crate::wake::{Restored, Wake};
+
+/// How the job ended, and in which process.
+pub(super) enum Stage {
+    /// This is a restored process.
+    Restored {
+        restored: Restored,
+        /// What has gone wrong on arrival already.
+        failures: Vec<String>,
+        report: ReportWriter,
+    },
+    /// This is the original, and its state was written.
+    Dumped(Original),
+    /// This is the original, and its state was not written.
+    NotDumped(Original),
+    /// This is the original, which could not be dumped.
+    Refused(Vec<Cause>),
+}
+
+/// What the thread needs.
+pub(super) struct Job {
+    pub(super) shared: Arc<Shared>,
+    pub(super) cycle: Cycle,
+    pub(super) order: DumpOrder,
+}
+
+impl Job {
+    pub(super) fn run(self, prepared: Prepared) -> Stage {
+        let causes = self.audit();
+        if causes.is_empty() {
+            return self.dump(prepared);
+        }
+        prepared.discard();
+        Stage::Refused(causes)
+    }
+
+    fn audit(&self) -> Vec<Cause> {
+        let claims = Claims {
+            by_resource: self.shared.context.claimed(),
+            kept: self.cycle.kept().iter().filter_map(|slot| slot.number()).collect(),
+            inherited: inherited::remembered(),
+            service: Vec::new(),
+        };
+        match Audit::of_self(&claims) {
+            Ok(report) => report.blockers.into_iter().map(Cause::Blocker).collect(),
+            Err(error) => vec![error.into()],
+        }
+    }
+
+    fn dump(mut self, prepared: Prepared) -> Stage {
+        let hooks = self.cycle.freeze_hooks();
+        hooks.iter().for_each(|hook| hook.freeze());
+        sys::memory::trim();
+        let slots = self.cycle.kept();
+        let taken = slots.iter().filter_map(|slot| slot.take().map(|kept| (slot, kept)));
+        let (slots, kept): (Vec<_>, Vec<OwnedFd>) = taken.unzip();
+        self.order.kept = kept;
+        let dumped_at = SystemTime::now();
+        let (wake, stage) = match self.shared.engine.dump(prepared, self.order) {
+            Dump::Restored(arrival) => {
+                let mut failures: Vec<String> = arrival.failure.into_iter().collect();
+                let mut identity = locked(&self.shared.identity);
+                if let Err(error) = identity.renew() {
+                    failures.push(format!("no random numbers for a new identity: {error}"));
+                }
+                let restored = identity.restored(dumped_at, arrival.params);
+                (
+                    Wake::Restored(restored.clone()),
+                    Stage::Restored { restored, failures, report: arrival.report },
+                )
+            }
+            Dump::Original(mut original) => {
+                slots.iter().zip(original.kept.drain(..)).for_each(|(slot, kept)| slot.put(kept));
+                match original.dumped {
+                    true => (Wake::Resumed, Stage::Dumped(original)),
+                    false => (Wake::Aborted, Stage::NotDumped(original)),
+                }
+            }
+        };
+        hooks.iter().for_each(|hook| hook.thaw(&wake));
+        stage
+    }
+}
