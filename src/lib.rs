@@ -62,6 +62,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod adapters;
 pub mod audit;
 pub mod checkpoint;
 pub mod context;
