@@ -6,7 +6,9 @@
 //! for the checkpoint.
 
 mod accepting;
+pub mod data_file;
 pub mod listen_error;
+pub mod log_file;
 pub mod tcp_listener;
 pub mod tracking;
 mod turn;
@@ -16,7 +18,9 @@ pub mod unix_listener;
 mod tests;
 
 pub use accepting::{DEFAULT_BACKLOG, DEFAULT_DRAIN_LIMIT};
+pub use data_file::{Change, DataFile, DataFileError, DataFileGuard, DataFileOptions, OnChange};
 pub use listen_error::ListenError;
+pub use log_file::{LogFile, LogFileError};
 pub use tcp_listener::{TcpListener, TcpOptions};
 pub use tracking::{Connections, Counts, Peer, Quiescing, StuckConnections, Tracked};
 pub use unix_listener::{UnixListener, UnixOptions};
