@@ -66,6 +66,7 @@ pub mod adapters;
 pub mod audit;
 pub mod checkpoint;
 pub mod context;
+pub mod control;
 pub mod engine;
 pub mod image;
 pub mod resource;

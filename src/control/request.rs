@@ -1,0 +1,275 @@
+//! A line that somebody sent, as a request. It must not know who sent it, nor carry anything out.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::lines::LINE_LIMIT;
+
+/// The words that a request begins with, as hints list them.
+const WORDS: &str =
+    "checkpoint DIR [leave-running], status [json], resources [json], audit [json], stop, help";
+
+/// The last word of a checkpoint after which the process goes on.
+const LEAVE_RUNNING: &str = "leave-running";
+
+/// How much of an unknown word an error repeats, in characters.
+const SHOWN: usize = 32;
+
+/// What can be asked of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// Checkpoint the process.
+    Checkpoint {
+        /// The folder that becomes the image. A relative one is taken from where the server was started.
+        dir: PathBuf,
+        /// Whether the process goes on afterwards.
+        leave_running: bool,
+    },
+    /// Who the process is and how it is.
+    Status {
+        /// As a JSON object instead of words.
+        json: bool,
+    },
+    /// What is registered.
+    Resources {
+        /// As a JSON object instead of words.
+        json: bool,
+    },
+    /// What would block a checkpoint right now.
+    Audit {
+        /// As a JSON object instead of words.
+        json: bool,
+    },
+    /// End the process, in its own orderly way.
+    Stop,
+    /// The words that there are.
+    Help,
+}
+
+impl Request {
+    /// Reads one line, without its newline. A carriage return before that, and blanks around, do not count.
+    ///
+    /// The folder of a checkpoint is everything up to the end or to the last word `leave-running`: it may
+    /// contain blanks, and need not be UTF-8.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
+        if line.len() > LINE_LIMIT {
+            return Err(RequestError::TooLong);
+        }
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Err(RequestError::Empty);
+        }
+        if let Some(byte) = line.iter().find(|byte| byte.is_ascii_control()) {
+            return Err(RequestError::Control { byte: *byte });
+        }
+        let (word, rest) = split_word(line);
+        match word {
+            b"checkpoint" => checkpoint(rest),
+            b"status" => json(word, rest).map(|json| Self::Status { json }),
+            b"resources" => json(word, rest).map(|json| Self::Resources { json }),
+            b"audit" => json(word, rest).map(|json| Self::Audit { json }),
+            b"stop" => nothing_more(word, rest).map(|()| Self::Stop),
+            b"help" => nothing_more(word, rest).map(|()| Self::Help),
+            _ => Err(RequestError::Unknown { word: shown(word) }),
+        }
+    }
+
+    /// The line that [`parse`](Self::parse) reads as this request, without a newline.
+    #[must_use]
+    pub fn to_line(&self) -> Vec<u8> {
+        let with_json =
+            |word: &str, json: bool| format!("{word}{}", if json { " json" } else { "" }).into_bytes();
+        match self {
+            Self::Checkpoint { dir, leave_running } => {
+                let mut line = b"checkpoint ".to_vec();
+                line.extend_from_slice(dir.as_os_str().as_bytes());
+                if *leave_running {
+                    line.push(b' ');
+                    line.extend_from_slice(LEAVE_RUNNING.as_bytes());
+                }
+                line
+            }
+            Self::Status { json } => with_json("status", *json),
+            Self::Resources { json } => with_json("resources", *json),
+            Self::Audit { json } => with_json("audit", *json),
+            Self::Stop => b"stop".to_vec(),
+            Self::Help => b"help".to_vec(),
+        }
+    }
+
+    /// The words that there are, in one line.
+    #[must_use]
+    pub fn words() -> &'static str {
+        WORDS
+    }
+}
+
+fn split_word(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let (word, rest) = line.split_at(end);
+    (word, rest.trim_ascii_start())
+}
+
+fn checkpoint(rest: &[u8]) -> Result<Request, RequestError> {
+    let (dir, leave_running) = match rest.strip_suffix(LEAVE_RUNNING.as_bytes()) {
+        Some(before) if before.is_empty() || before.ends_with(b" ") => (before.trim_ascii_end(), true),
+        _ => (rest, false),
+    };
+    if dir.is_empty() {
+        return Err(RequestError::NoFolder);
+    }
+    Ok(Request::Checkpoint { dir: OsString::from_vec(dir.to_vec()).into(), leave_running })
+}
+
+fn json(word: &[u8], rest: &[u8]) -> Result<bool, RequestError> {
+    if rest == b"json" { Ok(true) } else { nothing_more(word, rest).map(|()| false) }
+}
+
+fn nothing_more(word: &[u8], rest: &[u8]) -> Result<(), RequestError> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    Err(RequestError::Extra { word: shown(word), extra: shown(rest) })
+}
+
+/// The beginning of what was sent, fit to be repeated in an answer.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut kept: String = text.chars().take(SHOWN).collect();
+    if kept.len() < text.len() {
+        kept.push('…');
+    }
+    kept
+}
+
+/// Why a line is no request. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// There is nothing in it.
+    #[error("the request is empty")]
+    Empty,
+    /// It is longer than [`LINE_LIMIT`].
+    #[error("the request is longer than {LINE_LIMIT} bytes")]
+    TooLong,
+    /// It has a byte in it that no name should have.
+    #[error("the request contains the control character {}", Code(*byte))]
+    Control {
+        /// The byte.
+        byte: u8,
+    },
+    /// It begins with another word.
+    #[error("unknown request '{word}'")]
+    Unknown {
+        /// The word, or its beginning.
+        word: String,
+    },
+    /// Something follows that does not belong there.
+    #[error("{word} does not take '{extra}'")]
+    Extra {
+        /// The word that it begins with.
+        word: String,
+        /// What follows, or its beginning.
+        extra: String,
+    },
+    /// A checkpoint without a folder.
+    #[error("checkpoint needs a folder")]
+    NoFolder,
+}
+
+impl RequestError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Empty | Self::Unknown { .. } => format!("requests are {WORDS}"),
+            Self::TooLong => "give the image a shorter path".to_owned(),
+            Self::Control { .. } => "send plain words, one request a line".to_owned(),
+            Self::Extra { word, .. } if word == "stop" || word == "help" => format!("send {word} alone"),
+            Self::Extra { word, .. } => format!("send {word}, or {word} json"),
+            Self::NoFolder => format!("send checkpoint DIR, or checkpoint DIR {LEAVE_RUNNING}"),
+        }
+    }
+}
+
+struct Code(u8);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:02x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn dump(dir: &str, leave_running: bool) -> Result<Request, RequestError> {
+        Ok(Request::Checkpoint { dir: dir.into(), leave_running })
+    }
+
+    #[test]
+    fn a_folder_is_everything_up_to_the_last_word() {
+        assert_eq!(Request::parse(b"checkpoint ./img"), dump("./img", false));
+        assert_eq!(Request::parse(b" checkpoint  /a b/c  d \r"), dump("/a b/c  d", false));
+        assert_eq!(Request::parse(b"checkpoint /a b leave-running"), dump("/a b", true));
+        assert_eq!(Request::parse(b"checkpoint leave-running x"), dump("leave-running x", false));
+        assert_eq!(Request::parse(b"checkpoint not-leave-running"), dump("not-leave-running", false));
+        let odd = Request::parse(b"checkpoint \xff\xfe").unwrap();
+        assert_eq!(odd.to_line(), b"checkpoint \xff\xfe");
+    }
+
+    #[test]
+    fn words_are_read() {
+        assert_eq!(Request::parse(b"status\r"), Ok(Request::Status { json: false }));
+        assert_eq!(Request::parse(b"status  json"), Ok(Request::Status { json: true }));
+        assert_eq!(Request::parse(b"resources json"), Ok(Request::Resources { json: true }));
+        assert_eq!(Request::parse(b"audit"), Ok(Request::Audit { json: false }));
+        assert_eq!(Request::parse(b"stop"), Ok(Request::Stop));
+        assert_eq!(Request::parse(b"help"), Ok(Request::Help));
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_why() {
+        let refused = |line: &[u8]| {
+            let error = Request::parse(line).unwrap_err();
+            format!("{error}; {}", error.hint())
+        };
+        assert!(refused(b"").starts_with("the request is empty; requests are checkpoint DIR"));
+        assert!(refused(b"GET / HTTP/1.1").starts_with("unknown request 'GET'; requests are checkpoint"));
+        assert!(refused(b"checkpoint").starts_with("checkpoint needs a folder; send checkpoint DIR"));
+        assert!(refused(b"checkpoint  leave-running").starts_with("checkpoint needs a folder"));
+        assert_eq!(refused(b"status now"), "status does not take 'now'; send status, or status json");
+        assert_eq!(refused(b"stop it"), "stop does not take 'it'; send stop alone");
+        assert!(refused(b"checkpoint a\0b").contains("control character 0x00"));
+        assert!(refused(b"checkpoint a\nb").contains("control character 0x0a"));
+        assert!(refused(&[b'a'; LINE_LIMIT + 1]).starts_with("the request is longer than 8192 bytes"));
+        assert!(refused(&[b'a'; 100]).contains(&format!("'{}…'", "a".repeat(32))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(line: Vec<u8>) {
+            if let Err(error) = Request::parse(&line) {
+                prop_assert!(!error.to_string().contains('\n'));
+                prop_assert!(!error.hint().is_empty());
+            }
+        }
+
+        #[test]
+        fn a_line_is_read_back(dir in "[!-~\u{80}-\u{2fff}]( ?[!-~\u{80}-\u{2fff}]){0,40}", leave_running: bool) {
+            let request = Request::Checkpoint { dir: dir.into(), leave_running };
+            if request.to_line() != b"checkpoint leave-running" {
+                prop_assert_eq!(Request::parse(&request.to_line()), Ok(request));
+            }
+        }
+    }
+}
