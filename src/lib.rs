@@ -70,6 +70,7 @@ pub mod control;
 pub mod engine;
 pub mod image;
 pub mod resource;
+pub mod supervise;
 pub mod sys;
 pub mod wake;
 
