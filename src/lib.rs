@@ -63,6 +63,7 @@
 #![deny(unsafe_code)]
 
 pub mod adapters;
+pub mod app;
 pub mod audit;
 pub mod checkpoint;
 pub mod context;
@@ -75,6 +76,7 @@ pub mod supervise;
 pub mod sys;
 pub mod wake;
 
+pub use app::App;
 pub use checkpoint::Subject;
 pub use context::{Context, Registration};
 pub use resource::{Blocking, BlockingResource, Cycle, Resource};
