@@ -71,6 +71,8 @@ pub mod control;
 pub mod engine;
 pub mod image;
 pub mod resource;
+#[cfg(feature = "cli")]
+pub mod server;
 pub mod startup;
 pub mod supervise;
 pub mod sys;

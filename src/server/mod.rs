@@ -1,0 +1,278 @@
+//! The server that ships with defrost: a line echo, and an HTTP server with something to warm up.
+//!
+//! It is the first user of the library, and the program under test: all that it holds through a checkpoint is
+//! registered with the subject's context, in this order: `random`, `motd`, `cycles`, `http`, `echo`, `memory`. So
+//! a checkpoint first waits for the memory to be warm, then lets the clients finish, and a restored process
+//! listens when everything behind it is in order.
+//!
+//! It must not know the command line, signals or the control socket, and it prints nothing.
+
+mod acceptor;
+mod cycles;
+pub mod echo;
+pub mod expiring;
+mod http;
+mod metrics;
+pub mod motd;
+mod routes;
+pub mod warm;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::adapters::{DEFAULT_DRAIN_LIMIT, Rng, StuckConnections, TcpListener, TcpOptions};
+use crate::{Registration, Subject};
+use acceptor::Acceptor;
+pub use acceptor::CONNECTION_LIMIT;
+use cycles::Cycles;
+pub use expiring::{Expiring, WallClock};
+use metrics::Metrics;
+use motd::Motd;
+pub use motd::MotdOptions;
+use routes::App;
+use warm::Warm;
+pub use warm::{Progress, WarmError, WarmOptions};
+
+/// What to serve.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to echo lines: `HOST:PORT`; port 0 takes a free one.
+    pub echo: Option<String>,
+    /// Where to serve HTTP.
+    pub http: Option<String>,
+    /// Memory to fill at the start.
+    pub warm: Option<WarmOptions>,
+    /// A file to serve at `/motd`.
+    pub motd: Option<MotdOptions>,
+    /// How long connections may take to finish, before a checkpoint and when the server stops.
+    pub drain: Duration,
+    /// Whether the ports may be shared with clones (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+    /// What tells the age of the message of the day.
+    pub clock: WallClock,
+}
+
+impl Default for ServerOptions {
+    /// Nothing served, 5 s to drain, the system's clock.
+    fn default() -> Self {
+        Self {
+            echo: None,
+            http: None,
+            warm: None,
+            motd: None,
+            drain: DEFAULT_DRAIN_LIMIT,
+            reuse_port: false,
+            clock: WallClock::default(),
+        }
+    }
+}
+
+/// Which of the two protocols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// The line echo, registered as `echo`.
+    Echo,
+    /// HTTP, registered as `http`.
+    Http,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Protocol {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Why the server did not start. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It cannot listen where it should.
+    #[error("{protocol} {address}: {source}")]
+    Listen {
+        /// For what.
+        protocol: Protocol,
+        /// Where, as it was given.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The message of the day cannot be read.
+    #[error("motd {}: {source}", path.display())]
+    Motd {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel has no random numbers.
+    #[error("random numbers: {0}")]
+    Random(#[source] io::Error),
+}
+
+impl ServerError {
+    /// What to do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Listen { source, .. } => Some(match source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "end the process that listens there, or choose another port; port 0 takes a free one"
+                }
+                io::ErrorKind::AddrNotAvailable => "give an address of this host",
+                io::ErrorKind::PermissionDenied => "take a port from 1024 on",
+                _ => "give IP:PORT, [IP6]:PORT or HOST:PORT",
+            }),
+            Self::Motd { .. } => Some("give a readable text file of at most 64 KiB"),
+            Self::Random(_) => None,
+        }
+    }
+}
+
+/// A server at work. Dropping it ends the listening; [`stop`](Self::stop) ends it gracefully.
+#[derive(Debug)]
+pub struct Server {
+    echo: Option<Acceptor>,
+    http: Option<Acceptor>,
+    app: Arc<App>,
+    drain: Duration,
+    _memory: Option<Registration>,
+}
+
+/// What was left of the connections when a server stopped: `None` of a listener whose connections all finished.
+pub type Stopped = Vec<StuckConnections>;
+
+impl Server {
+    /// Starts serving, and warming up if that is asked for: until it is done the subject is not ready.
+    ///
+    /// # Errors
+    /// [`ServerError`]
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time.
+    pub fn start(options: ServerOptions, subject: &Subject) -> Result<Self, ServerError> {
+        let context = subject.context();
+        let random = Rng::register(context, "random").map_err(ServerError::Random)?;
+        let motd = options.motd.as_ref().map(|motd| {
+            let registered = Motd::register(context, motd, options.clock.clone());
+            registered.map_err(|source| ServerError::Motd { path: motd.file.clone(), source })
+        });
+        let motd = motd.transpose()?;
+        let cycles = Arc::new(Cycles::register(context));
+        let http = listen(&options, subject, Protocol::Http, options.http.as_deref())?;
+        let echo = listen(&options, subject, Protocol::Echo, options.echo.as_deref())?;
+
+        let warm = options.warm.map(|warm| warm_up(warm, subject));
+        let memory = warm.as_ref().map(|warm| context.register("memory", Arc::clone(warm) as _));
+
+        let listeners = [(Protocol::Http, &http), (Protocol::Echo, &echo)].into_iter();
+        let connections = listeners
+            .filter_map(|(protocol, listener)| {
+                Some((protocol.name(), listener.as_ref()?.connections().clone()))
+            })
+            .collect();
+        let metrics = Metrics::new(subject.clone(), Arc::clone(&cycles), connections);
+        let app = App {
+            subject: subject.clone(),
+            random,
+            cycles,
+            motd,
+            warm,
+            metrics,
+            checking: Semaphore::new(1),
+        };
+        let app = Arc::new(app);
+        let router = routes::router(Arc::clone(&app));
+        Ok(Self {
+            echo: echo.map(|listener| Acceptor::start(listener, echo::serve)),
+            http: http
+                .map(|listener| Acceptor::start(listener, move |stream| http::serve(stream, router.clone()))),
+            app,
+            drain: options.drain,
+            _memory: memory,
+        })
+    }
+
+    /// Where it listens for `protocol`, if it does.
+    #[must_use]
+    pub fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+        let acceptor = match protocol {
+            Protocol::Echo => &self.echo,
+            Protocol::Http => &self.http,
+        };
+        acceptor.as_ref().map(Acceptor::address)
+    }
+
+    /// How far the warm-up is, if there is one.
+    #[must_use]
+    pub fn warming(&self) -> Option<Progress> {
+        self.app.warm.as_ref().map(|warm| warm.progress())
+    }
+
+    /// Waits until the warm-up has ended; returns at once without one. Cancel safe.
+    ///
+    /// # Errors
+    /// [`WarmError`]. The server serves all the same, but is not ready.
+    pub async fn warmed(&self) -> Result<(), WarmError> {
+        match &self.app.warm {
+            Some(warm) => warm.ended().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Stops accepting, gives the open connections the time to finish that the options say, and shuts down the
+    /// rest. Gives up an unfinished warm-up.
+    ///
+    /// What is returned names connections whose handlers did not even then let go; the end of the runtime ends
+    /// them.
+    pub async fn stop(self) -> Stopped {
+        let Self { echo, http, app, drain, .. } = self;
+        app.subject.set_ready(false);
+        if let Some(warm) = &app.warm {
+            warm.stop();
+        }
+        let stop = |acceptor: Option<Acceptor>| async move {
+            match acceptor {
+                Some(acceptor) => acceptor.stop(drain).await.err(),
+                None => None,
+            }
+        };
+        let (echo, http) = tokio::join!(stop(echo), stop(http));
+        echo.into_iter().chain(http).collect()
+    }
+}
+
+fn listen(
+    options: &ServerOptions,
+    subject: &Subject,
+    protocol: Protocol,
+    address: Option<&str>,
+) -> Result<Option<TcpListener>, ServerError> {
+    let Some(address) = address else { return Ok(None) };
+    let tcp = TcpOptions::new().drain_limit(options.drain).reuse_port(options.reuse_port);
+    let bound = tcp.bind(subject.context(), protocol.name(), address);
+    bound.map(Some).map_err(|source| ServerError::Listen { protocol, address: address.to_owned(), source })
+}
+
+fn warm_up(options: WarmOptions, subject: &Subject) -> Arc<Warm> {
+    subject.set_ready(false);
+    let waiting = subject.clone();
+    Warm::start(options, move || waiting.set_ready(true))
+}
