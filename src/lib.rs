@@ -66,6 +66,8 @@ pub mod adapters;
 pub mod app;
 pub mod audit;
 pub mod checkpoint;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod context;
 pub mod control;
 pub mod engine;

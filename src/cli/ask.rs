@@ -1,0 +1,46 @@
+//! `defrost status` and `defrost resources`: one question to a running server.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::failure::{FAILED, Failure, USAGE};
+use crate::control::{Answer, Client, Target, TargetError, resolve};
+
+/// How long a server may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a server may take over a question.
+const QUESTION: Duration = Duration::from_secs(10);
+
+/// Which server, and in which form.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The server: its name, its pid, or the path of its control socket
+    target: OsString,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(word: &str, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut client = connect(&arguments.target)?;
+    let line = if arguments.json { format!("{word} json") } else { word.to_owned() };
+    let answer = client.request(line.as_bytes(), QUESTION);
+    let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
+    said(&answer)?;
+    println!("{}", answer.text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Connects to the server that a command names.
+pub(super) fn connect(target: &OsString) -> Result<Client, Failure> {
+    let refused = |error: TargetError, status| Failure::new(status, &error, error.hint());
+    let target = Target::parse(target).map_err(|error| refused(error, USAGE))?;
+    let path = resolve(&target).map_err(|error| refused(error, FAILED))?;
+    Client::connect(&path, CONNECT).map_err(|error| Failure::new(FAILED, &error, error.hint()))
+}
+
+/// Turns a refusal of the server's into a failure of the command.
+pub(super) fn said(answer: &Answer) -> Result<(), Failure> {
+    if answer.ok { Ok(()) } else { Err(Failure::new(FAILED, &answer.text, answer.hint.as_ref())) }
+}

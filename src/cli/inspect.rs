@@ -1,0 +1,97 @@
+//! `defrost inspect`: what is in an image.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use super::failure::{FAILED, Failure};
+use super::restore::open;
+use crate::image::{Image, Manifest};
+
+/// Show what is in an image: manifest, processes, memory, files
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The image folder
+    dir: PathBuf,
+    /// Print the whole manifest as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let image = open(&arguments.dir)?;
+    let text = if arguments.json {
+        let json = serde_json::to_string_pretty(image.manifest());
+        json.map_err(|error| Failure::plain(FAILED, error))? + "\n"
+    } else {
+        describe(&image).unwrap_or_default()
+    };
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(image: &Image) -> Result<String, std::fmt::Error> {
+    let manifest = image.manifest();
+    let subject = &manifest.subject;
+    let mut text = String::new();
+    let out = &mut text;
+    let created = SystemTime::UNIX_EPOCH + Duration::from_nanos(manifest.created_unix_ns);
+    let age = SystemTime::now().duration_since(created).unwrap_or_default();
+    writeln!(out, "image        {}", image.path().display())?;
+    writeln!(out, "made         {} s ago by defrost {}", age.as_secs(), manifest.defrost)?;
+    writeln!(out, "server       {}, pid {}, generation {}", subject.name, subject.pid, subject.generation)?;
+    writeln!(out, "command      {}", subject.argv.join(" "))?;
+    writeln!(out, "folder       {}", subject.cwd)?;
+    let (major, minor, sublevel) = manifest.criu.version;
+    writeln!(out, "criu         {major}.{minor}.{sublevel}")?;
+    let flags = match manifest.criu.restore_flags.as_slice() {
+        [] => "none".to_owned(),
+        flags => flags.join(" "),
+    };
+    writeln!(out, "flags        {flags}")?;
+    writeln!(out, "kernel       {}", manifest.machine.kernel)?;
+    let files: u64 = manifest.files.iter().map(|file| file.size).sum();
+    writeln!(
+        out,
+        "size         {} in {} files, {} of it memory",
+        size(files),
+        manifest.files.len(),
+        size(manifest.present_bytes)
+    )?;
+    lists(out, manifest)?;
+    Ok(text)
+}
+
+fn lists(out: &mut String, manifest: &Manifest) -> std::fmt::Result {
+    writeln!(out, "processes")?;
+    for process in &manifest.processes {
+        writeln!(out, "  {} with {} threads", process.pid, process.threads.len())?;
+    }
+    writeln!(out, "resources")?;
+    for resource in &manifest.subject.resources {
+        writeln!(out, "  {}  {}", resource.name, resource.description)?;
+    }
+    writeln!(out, "listens")?;
+    for listen in manifest.subject.listens.iter().chain(&manifest.listeners) {
+        writeln!(out, "  {}  {}", listen.address, listen.name)?;
+    }
+    writeln!(out, "needs")?;
+    for file in &manifest.needed {
+        writeln!(out, "  {}  {}", file.size.map(size).unwrap_or_default(), file.path)?;
+    }
+    writeln!(out, "phases")?;
+    for phase in manifest.subject.phases.iter().chain(&manifest.phases) {
+        writeln!(out, "  {} us  {}", phase.micros, phase.name)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}

@@ -1,0 +1,84 @@
+//! The `defrost` command: arguments in, text and exit status out. The only place that prints.
+//!
+//! One file per command. It must not do anything itself that a program using the library could want too.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the command's own output")]
+
+mod ask;
+mod check;
+mod checkpoint;
+mod ctl;
+mod failure;
+mod inspect;
+mod restore;
+mod run;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::engine::helper;
+
+/// Makes a warmed-up server start instantly: checkpoint it once, restore it in milliseconds.
+#[derive(Debug, Parser)]
+#[command(name = "defrost", version, max_term_width = 100)]
+struct Arguments {
+    /// Use this CRIU. Otherwise: DEFROST_CRIU, the one that scripts/setup installed, PATH
+    #[arg(long, global = true, value_name = "PATH")]
+    criu: Option<PathBuf>,
+    /// Say more about what is done
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(check::Arguments),
+    Run(run::Arguments),
+    Serve(serve::Arguments),
+    Checkpoint(checkpoint::Arguments),
+    Restore(restore::Arguments),
+    /// Show who a running server is, and whether it is ready
+    Status(ask::Arguments),
+    /// List what a running server has registered
+    Resources(ask::Arguments),
+    Ctl(ctl::Arguments),
+    Inspect(inspect::Arguments),
+    /// The process that `check` dumps and restores
+    #[command(hide = true)]
+    SelfTestSubject,
+}
+
+/// What all commands share.
+#[derive(Debug)]
+struct Options {
+    criu: Option<PathBuf>,
+    verbose: bool,
+}
+
+/// Runs the command that this process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    helper::work::take_part();
+    // A checkpoint of `defrost serve` starts this program as its helper.
+    helper::start::own_executable_can_help();
+    let Arguments { criu, verbose, command } = Arguments::parse();
+    let options = Options { criu, verbose };
+    let done = match command {
+        Command::Check(arguments) => check::run(&options, &arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Serve(arguments) => serve::run(&options, arguments),
+        Command::Checkpoint(arguments) => checkpoint::run(&arguments),
+        Command::Restore(arguments) => restore::run(&options, arguments),
+        Command::Status(arguments) => ask::run("status", &arguments),
+        Command::Resources(arguments) => ask::run("resources", &arguments),
+        Command::Ctl(arguments) => ctl::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::SelfTestSubject => check::subject(),
+    };
+    done.unwrap_or_else(|failure| failure.report())
+}

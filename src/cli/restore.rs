@@ -1,0 +1,242 @@
+//! `defrost restore`
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::Options;
+use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
+use crate::engine::criu::{CriuEngine, Transport};
+use crate::engine::{self, Engine};
+use crate::image::Image;
+use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
+use crate::supervise::restore::{Restore, RestoreFailure};
+use crate::supervise::run::{Launch, run as supervise};
+use crate::wake::Params;
+
+/// Start the server in an image, warm. In the foreground it is supervised: signals are forwarded, and its exit
+/// status is handed on
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The image folder
+    dir: PathBuf,
+    /// Return when the server runs, and leave it to itself
+    #[arg(long)]
+    detach: bool,
+    /// Return only when the server says that it is ready; implies --detach
+    #[arg(long)]
+    wait_ready: bool,
+    /// How long --wait-ready waits before it kills the server
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    ready_timeout: f64,
+    /// What restores: auto is criu for now; instant maps the memory of an image of a defrost server, or says why it
+    /// cannot; simulated verifies, and starts nothing
+    #[arg(long, value_enum, default_value_t = EngineChoice::Auto)]
+    engine: EngineChoice,
+    /// How criu is told what to restore: by messages, or by its command line
+    #[arg(long, value_enum, default_value_t = TransportChoice::Rpc)]
+    transport: TransportChoice,
+    /// How the instant engine brings memory back: auto maps it where the server's allocator is known to be right
+    /// with that, and copies it elsewhere
+    #[arg(long, value_enum, default_value_t = Memory::Auto)]
+    memory: Memory,
+    /// A setting for the server; NAME.listen=ADDR has the listener NAME bind ADDR
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// A variable for the server: handed over as a value, never written into its environment
+    #[arg(long, value_name = "K=V", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// Start this by `sh -c`, cold, if anything fails up to the moment when the server is ready
+    #[arg(long, value_name = "CMD")]
+    fallback: Option<OsString>,
+    /// How much of the image is read before anything is started
+    #[arg(long, value_enum, default_value_t = Verify::Default)]
+    verify: Verify,
+    /// How long the restore may take until the server runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    timeout: f64,
+    /// Arguments for the server, handed over as values
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum EngineChoice {
+    Auto,
+    Criu,
+    Instant,
+    Simulated,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TransportChoice {
+    Rpc,
+    Cli,
+}
+
+impl From<TransportChoice> for Transport {
+    fn from(choice: TransportChoice) -> Self {
+        match choice {
+            TransportChoice::Rpc => Self::Rpc,
+            TransportChoice::Cli => Self::Cli,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Memory {
+    Auto,
+    /// The image's pages file is mapped, and must stay as it is while the server lives
+    Map,
+    Copy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Verify {
+    /// Everything but the contents of memory pages, programs and libraries
+    Default,
+    /// Everything
+    Full,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("not of the form NAME=VALUE".to_owned()),
+    }
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        // A day: longer is a slip, and a Duration must not overflow.
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("not a number of seconds above 0 and up to 86400".to_owned()),
+    }
+}
+
+pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let fallback = arguments.fallback.clone();
+    match restore(options, arguments) {
+        Err(failure) if fallback.is_some() => {
+            failure.warn();
+            eprintln!("defrost: starting cold instead");
+            let command = fallback.unwrap_or_default();
+            let launch =
+                Launch { program: "/bin/sh".into(), arguments: vec!["-c".into(), command], name: None };
+            let ending = supervise(&launch).map_err(|error| Failure::plain(FAILED, error))?;
+            Ok(ExitCode::from(ending.status()))
+        }
+        done => done,
+    }
+}
+
+fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let image = open(&arguments.dir)?;
+    check(options, &image, &arguments)?;
+    let engine: Box<dyn Engine> = match arguments.engine {
+        EngineChoice::Simulated => {
+            println!("{} can be restored here; nothing was started", image.path().display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        EngineChoice::Instant => instant(arguments.memory)?,
+        EngineChoice::Auto | EngineChoice::Criu => {
+            Box::new(CriuEngine::new(options.criu.clone()).by(arguments.transport.into()))
+        }
+    };
+    if options.verbose {
+        eprintln!("defrost: restoring {} by {}", image.path().display(), engine.name());
+    }
+    let params = Params {
+        args: arguments.arguments,
+        env: arguments.env.into_iter().collect(),
+        settings: arguments.set.into_iter().collect(),
+    };
+    let deadline = Duration::from_secs_f64(arguments.timeout);
+    let restore = Restore { engine: &*engine, image: &image, params: &params, deadline };
+    if arguments.detach || arguments.wait_ready {
+        let limit = arguments.wait_ready.then(|| Duration::from_secs_f64(arguments.ready_timeout));
+        let detached = restore.detach(limit).map_err(|error| failed(&error))?;
+        println!("{}", detached.pid);
+        if let (true, Some(report)) = (options.verbose, &detached.report) {
+            eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ending = restore.attend(&mut |pid, report| {
+        if options.verbose {
+            eprintln!("defrost: process {pid} is ready, instance {}", report.instance);
+        }
+    });
+    Ok(ExitCode::from(ending.map_err(|error| failed(&error))?.status()))
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[expect(clippy::unnecessary_wraps, reason = "there is none on other machines")]
+fn instant(memory: Memory) -> Result<Box<dyn Engine>, Failure> {
+    use crate::engine::instant::{InstantEngine, MemoryMode};
+    let memory = match memory {
+        Memory::Auto => MemoryMode::Auto,
+        Memory::Map => MemoryMode::Map,
+        Memory::Copy => MemoryMode::Copy,
+    };
+    Ok(Box::new(InstantEngine::new(memory)))
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn instant(_memory: Memory) -> Result<Box<dyn Engine>, Failure> {
+    let hint = Some("use --engine criu, which restores the same image".to_owned());
+    Err(Failure::new(HOST, "the instant engine exists for x86-64 Linux only", hint))
+}
+
+pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {
+    Image::open(dir).map_err(|error| Failure::new(IMAGE, &error, error.hint()))
+}
+
+/// Everything that speaks against the restore, at once.
+fn check(options: &Options, image: &Image, arguments: &Arguments) -> Result<(), Failure> {
+    let simulated = arguments.engine == EngineChoice::Simulated;
+    let without_criu = simulated || arguments.engine == EngineChoice::Instant;
+    let mut failure: Option<Failure> = None;
+    let mut add = |status: u8, text: String, hint: Option<String>| match &mut failure {
+        None => failure = Some(Failure::new(status, text, hint)),
+        Some(failure) => {
+            failure.status = failure.status.max(status);
+            failure.add(text, hint);
+        }
+    };
+    let criu = if without_criu { None } else { Some(criu_driver::Criu::find(options.criu.as_deref())) };
+    let criu_version = match &criu {
+        None => None,
+        Some(Ok(criu)) => Some((criu.version.major, criu.version.minor, criu.version.sublevel)),
+        Some(Err(error)) => {
+            add(criu_status(error), error.to_string(), error.hint().map(str::to_owned));
+            None
+        }
+    };
+    let rebound = arguments.set.iter().filter_map(|(name, value)| {
+        let address: SocketAddr = value.parse().ok()?;
+        Some((name.strip_suffix(".listen")?.to_owned(), address))
+    });
+    let wanted = VerifyOptions {
+        full: arguments.verify == Verify::Full,
+        criu_version,
+        capabilities: if simulated { None } else { capabilities_of_child() },
+        rebound: rebound.collect(),
+        ..VerifyOptions::default()
+    };
+    for finding in verify(image, &wanted) {
+        let status = if finding.class.is_of_the_image() { IMAGE } else { HOST };
+        add(status, finding.what, Some(finding.remedy));
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn failed(error: &RestoreFailure) -> Failure {
+    let status = match error {
+        RestoreFailure::Engine(engine::RestoreError::Criu(error)) => criu_status(error),
+        _ => FAILED,
+    };
+    Failure::new(status, error, error.hint())
+}
