@@ -1,0 +1,52 @@
+//! Tier 2: the README's session, run as it stands.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::Host;
+use support::process::end;
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+/// What stands between two comments of the README.
+fn between(start: &str, stop: &str) -> String {
+    let text = readme();
+    let start = text.find(start).unwrap_or_else(|| panic!("the README has no `{start}`"));
+    let length = text[start..].find(stop).unwrap_or_else(|| panic!("the README has no `{stop}`"));
+    text[start..start + length].to_owned()
+}
+
+#[test]
+fn the_session_works_as_it_stands() {
+    let Some(host) = Host::for_test("the_session_works_as_it_stands") else { return };
+    let block = between("<!-- session:", "<!-- end of session -->");
+    let session = block.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // Installed commands are found in PATH.
+    let defrost = Path::new(env!("CARGO_BIN_EXE_defrost")).parent().unwrap();
+    let criu = host.criu.parent().unwrap();
+    let path = format!("{}:{}:/usr/sbin:/usr/bin:/sbin:/bin", defrost.display(), criu.display());
+    // A step that fails ends the session; a step that hangs is ended.
+    let script = format!("set -e -o pipefail\n{session}");
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=1", "60", "bash", "-c", &script]).current_dir(host.folder());
+    command.env("PATH", path).env("XDG_RUNTIME_DIR", host.folder()).stdin(Stdio::null());
+    let log = std::fs::File::create(host.path("session.log")).unwrap();
+    let status = command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+    let said = std::fs::read_to_string(host.path("session.log")).unwrap();
+    // A session that failed may have left the server that it restored.
+    for pid in said.lines().filter_map(|line| line.parse::<i32>().ok()) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.trim_end() == "defrost" {
+            end(pid);
+        }
+    }
+    assert!(status.success(), "{said}");
+    assert!(said.contains("img is complete"), "{said}");
+    assert!(said.contains("generation 2"), "{said}");
+}
