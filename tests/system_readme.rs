@@ -1,4 +1,4 @@
-//! Tier 2: the README's session, run as it stands.
+//! Tier 2: the README's session, run as it stands, and its table, made again from the samples.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
 
@@ -49,4 +49,15 @@ fn the_session_works_as_it_stands() {
     assert!(status.success(), "{said}");
     assert!(said.contains("img is complete"), "{said}");
     assert!(said.contains("generation 2"), "{said}");
+}
+
+#[test]
+fn the_table_is_that_of_its_run() {
+    let block = between("<!-- table: ", "<!-- end of table -->");
+    let (command, table) = block.split_once(" -->\n").unwrap();
+    let words: Vec<&str> = command.trim_start_matches("<!-- table: ").split(' ').collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let printed = Command::new(root.join(words[0])).args(&words[1..]).current_dir(root).output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    assert_eq!(table.trim(), String::from_utf8(printed.stdout).unwrap().trim());
 }

@@ -89,6 +89,9 @@ def store(run, wanted):
 
 def main():
     """Exit status 1 when something that was started failed."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--readme":
+        print(table.readme(json.loads(host.read(sys.argv[2])), os.path.basename(sys.argv[2])), end="")
+        return
     if len(sys.argv) == 3 and sys.argv[1] == "--table":
         print(table.render(json.loads(host.read(sys.argv[2]))), end="")
         return 0

@@ -18,6 +18,35 @@ WAYS = {
 """Names of the ways of starting, in the order of the table. Without a word on it, to a 200 of /readyz."""
 
 
+README = ("cold", "criu readyz", "defrost readyz", "instant readyz")
+"""The ways that the README shows."""
+
+
+def readme(run, name):
+    """The README's table: medians, to the first 200 of /readyz."""
+    head = [f"{one['mib']} MiB" for one in run["startup"]]
+    lines = ["| to the first answer that it is ready, ms | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
+    for way in README:
+        medians = [figures.spread(kept(one, way))["median"] for one in run["startup"]]
+        lines.append(f"| {WAYS[way]} | " + " | ".join(f"{median:.1f}" for median in medians) + " |")
+    rounds = " and ".join(f"{one['rounds']} rounds at {one['mib']} MiB" for one in run["startup"])
+    own = [
+        figures.paired(kept(one, f"defrost {question}"), kept(one, f"criu {question}"))["median"]
+        for one in run["startup"]
+        for question in ("readyz", "echo")
+    ]
+    host = run["host"]
+    lines += [
+        "",
+        f"Medians of {rounds}, in turns, by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
+        f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']}; kerndat cache "
+        f"{host['kerndat_cache']}; images in the page cache. The cold start fills as much memory and does nothing else. "
+        f"What defrost adds to `criu restore` itself is between {min(own):+.1f} and {max(own):+.1f} ms (medians of paired "
+        f"rounds). All samples: [`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def render(run):
     """All tables of a run."""
     parts = [_host(run["host"])]
