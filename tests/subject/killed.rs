@@ -158,8 +158,8 @@ fn disturbed(stage: &Stage, mut actor: Actor, leave_running: bool, disturb: impl
 
 /// Case 21: whenever CRIU is killed, the subject serves again within a second, with one exception that nobody outside
 /// of CRIU can do anything about. To read a process's state, CRIU writes code over its own for a few milliseconds
-/// (`compel/src/lib/infect.c`); killed just then, it takes the process with it. Of 345 kills in the first 160 ms, 8
-/// did.
+/// (`compel/src/lib/infect.c`); killed just then, it takes the process with it: roughly one in fifty kills aimed at
+/// the first 160 ms did.
 pub fn criu_at_every_stage(stage: &Stage) {
     let (mut broken, mut dead) = (0, 0);
     for leave_running in [false, true] {
