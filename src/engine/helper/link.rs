@@ -97,11 +97,19 @@ impl Peer {
 pub(super) struct Link(UnixStream);
 
 impl Link {
-    /// Connects to the helper and takes the kept descriptors back.
+    /// Connects to the helper and takes the kept descriptors back. A helper that has not given them back within
+    /// `limit` is killed: it must not end a subject that serves again.
     pub(super) fn connect(name: &LinkName, limit: Duration) -> io::Result<(Self, Vec<OwnedFd>)> {
         let stream = UnixStream::connect_addr(&address(name)?)?;
         stream.set_read_timeout(Some(limit))?;
-        let (count, kept) = message::receive(&stream, &mut [0])?;
+        let (count, kept) = message::receive(&stream, &mut [0]).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock
+                && let Ok(helper) = rustix::net::sockopt::socket_peercred(&stream)
+            {
+                // It may have ended just now.
+                let _ = rustix::process::kill_process(helper.pid, rustix::process::Signal::KILL);
+            }
+        })?;
         if count == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
@@ -117,5 +125,34 @@ impl Link {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_helper_that_does_not_answer_is_killed() {
+        let name = *b"link-test-silent";
+        // A stand-in that listens and says nothing: the listener is handed over, so it is the peer that is seen.
+        let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        let script = "import socket,sys,time\ns=socket.socket(socket.AF_UNIX)\n\
+                      s.bind('\\0defrost-helper-'+sys.argv[1]);s.listen()\nprint('up',flush=True);time.sleep(60)";
+        let mut helper =
+            Command::new("python3").args(["-c", script, &hex]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut up = [0; 3];
+        helper.stdout.take().unwrap().read_exact(&mut up).unwrap();
+        let error = Link::connect(&name, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&helper.wait().unwrap()), Some(9));
+    }
+
+    #[test]
+    fn a_helper_that_is_gone_is_seen_at_once() {
+        let error = Link::connect(b"link-test-nobody", Duration::from_secs(60)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

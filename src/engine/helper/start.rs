@@ -18,9 +18,8 @@ use crate::image::folder::Partial;
 use crate::image::record;
 use crate::sys;
 
-/// How long the helper may take to give descriptors back, once CRIU is done.
-const GIVE_BACK: Duration = Duration::from_secs(10);
-/// How long the helper may take for manifest, hashes and fsync, beyond what CRIU may take.
+/// How long the helper may take for manifest, hashes and fsync, beyond what CRIU may take. A subject that its own
+/// timer has continued meanwhile waits for that too: the image may yet become complete, and the subject end.
 const FINISH: Duration = Duration::from_secs(600);
 
 /// Whether this program's own executable turns into the helper when it is asked to.
@@ -93,8 +92,7 @@ impl Helper {
     /// # Errors
     /// [`DumpError::Helper`]: the helper is gone, and with it what it kept.
     pub(in crate::engine) fn rejoin(self) -> Result<(Vec<OwnedFd>, Finish), DumpError> {
-        // CRIU may take a moment to exit after its answer.
-        match Link::connect(&self.link, self.deadline + GIVE_BACK) {
+        match Link::connect(&self.link, self.deadline + FINISH) {
             Ok((link, kept)) => Ok((kept, Box::new(move || hear(link)))),
             Err(source) => Err(DumpError::Helper { problem: "is gone", source }),
         }
