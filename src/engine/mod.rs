@@ -206,12 +206,26 @@ impl DumpError {
             Self::Helper { .. } => {
                 Some("look for a kill or an out-of-memory event in the kernel's log".to_owned())
             }
-            Self::Reported { hint, log, .. } => match (hint, log) {
-                (Some(hint), Some(log)) => Some(format!("{hint}; criu's log: {}", log.display())),
-                (None, Some(log)) => Some(format!("read criu's log: {}", log.display())),
-                (hint, None) => hint.clone(),
-            },
+            Self::Reported { hint, log, .. } => with_log(hint.clone(), log.as_deref()),
         }
+    }
+}
+
+/// A hint that also says where CRIU's log is.
+fn with_log(hint: Option<String>, log: Option<&Path>) -> Option<String> {
+    match (hint, log) {
+        (Some(hint), Some(log)) => Some(format!("{hint}; criu's log: {}", log.display())),
+        (None, Some(log)) => Some(format!("read criu's log: {}", log.display())),
+        (hint, None) => hint,
+    }
+}
+
+/// The log of a failure of CRIU, where there is one.
+fn log_of(error: &criu_driver::Error) -> Option<&Path> {
+    match error {
+        criu_driver::Error::Failed { log_path, .. } => log_path.as_deref(),
+        criu_driver::Error::LeftAlive { failure, .. } => log_of(failure),
+        _ => None,
     }
 }
 
@@ -278,7 +292,7 @@ impl RestoreError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Criu(error) => error.hint().map(str::to_owned),
+            Self::Criu(error) => with_log(error.hint().map(str::to_owned), log_of(error)),
             Self::Parameters(_) => Some("check the limits on descriptors and pipes".to_owned()),
             Self::NoParameters => Some("restore it without arguments, --set and --env".to_owned()),
             Self::Unsupported(_) | Self::Start { .. } => {
@@ -290,5 +304,30 @@ impl RestoreError {
             Self::Late(_) => Some("allow more time by --timeout".to_owned()),
             Self::NotRestoring(_) => Some("use --engine criu".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_restore_says_where_the_log_is() {
+        let cause =
+            criu_driver::log::diagnose_text("Error (criu/cr-restore.c:1): Can't fork for 7: File exists\n");
+        let failure = criu_driver::Error::Failed {
+            operation: criu_driver::Operation::Restore,
+            cause: cause.expect("it is a known cause"),
+            errno: Some(17),
+            log_path: Some("/tmp/x/restore.log".into()),
+        };
+        let hint = RestoreError::Criu(failure).hint().unwrap();
+        assert!(hint.ends_with("; criu's log: /tmp/x/restore.log"), "{hint}");
+        let failure = criu_driver::Error::Died {
+            operation: criu_driver::Operation::Restore,
+            status: None,
+            cause: None,
+        };
+        assert!(!RestoreError::Criu(failure).hint().unwrap().contains("log:"));
     }
 }

@@ -6,7 +6,7 @@ use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
 
 use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
-use crate::engine::{RestoreError, RestoreOrder, RestoredProcess};
+use crate::engine::{RestoreError, RestoreOrder, RestoredProcess, log_of};
 use crate::wake::Params;
 
 /// What takes the place of the pipe with this inode.
@@ -43,8 +43,10 @@ pub(super) fn restore(
     match restored {
         Ok(restored) => Ok(RestoredProcess { pid: restored.pid, report }),
         Err(error) => {
-            // The log that the error names must stay.
-            let _ = work.keep();
+            if log_of(&error).is_some() {
+                // The log that the error names must stay.
+                let _ = work.keep();
+            }
             Err(error.into())
         }
     }
