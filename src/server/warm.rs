@@ -191,8 +191,7 @@ impl Warm {
         ended.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(WarmError::Stopped))
     }
 
-    /// Computes the checksum over the memory again; `None` before the end of the warm-up. Took 65 ms
-    /// for 128 MiB on a core with AVX-512.
+    /// Computes the checksum over the memory again; `None` before the end of the warm-up.
     pub(super) fn check(&self) -> Option<Checked> {
         let filled = self.filled.get()?;
         let found = blake3::hash(&filled.bytes);
