@@ -134,6 +134,13 @@ pub(super) static TABLE: &[Row] = &[
         &["is not a session leader"],
         "start the process with setsid, or use shell_job at dump and restore",
     ),
+    // Its session's leader is in an outer pid namespace, so that its session shows as 0 here.
+    row(
+        K::NotSessionLeader,
+        Cause,
+        &["A session leader of", "is outside of its pid namespace"],
+        "start the process with setsid, inside the pid namespace that it runs in",
+    ),
     row(
         K::SessionMissing,
         Cause,

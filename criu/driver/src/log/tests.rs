@@ -25,6 +25,7 @@ fn each_known_text_has_its_cause_and_a_remedy() {
             K::NotSessionLeader,
             "The root process 7 is not a session leader. Consider using --shell-job option",
         ),
+        (K::NotSessionLeader, "A session leader of 7(7) is outside of its pid namespace"),
         (K::SessionMissing, "No task found with sid 12"),
         (K::Terminal, "tty: Found slave peer index 2 without correspond master peer"),
         (K::Terminal, "tty: Don't have tty to inherit session from, aborting"),
