@@ -55,13 +55,45 @@ pub struct Restored {
     pub instance: InstanceId,
     /// What the one who restored handed over; empty after a plain `criu restore`.
     pub params: Arc<Params>,
+    /// What brought the process back, as the one who restored said; `None` after a plain `criu restore`.
+    pub origin: Option<Arc<Origin>>,
 }
 
 impl Restored {
     /// The facts of one restore.
     #[must_use]
     pub fn new(generation: u64, suspended_for: Duration, instance: InstanceId, params: Params) -> Self {
-        Self { generation, suspended_for, instance, params: Arc::new(params) }
+        Self { generation, suspended_for, instance, params: Arc::new(params), origin: None }
+    }
+
+    /// The same, with what brought the process back.
+    #[must_use]
+    pub fn brought_by(mut self, origin: Option<Origin>) -> Self {
+        self.origin = origin.map(Arc::new);
+        self
+    }
+}
+
+/// What brought a process back from its image, and why that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The engine by its name: `instant` or `criu`.
+    pub engine: String,
+    /// Why this engine: a phrase.
+    pub reason: String,
+    /// How memory came back, where the engine has a choice: `map`, `fault` or `copy`.
+    pub memory: Option<String>,
+    /// Why in this way: a phrase; empty without a choice.
+    pub memory_reason: String,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "engine {} ({})", self.engine, self.reason)?;
+        match &self.memory {
+            Some(memory) => write!(f, ", memory by {memory} ({})", self.memory_reason),
+            None => Ok(()),
+        }
     }
 }
 

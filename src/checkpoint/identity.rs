@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::wake::{InstanceId, Params, Restored};
+use crate::wake::{InstanceId, Origin, Params, Restored};
 
 /// The identity of the running process.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,9 @@ impl Identity {
     }
 
     /// The facts of the restore of a dump that was begun at `dumped`.
-    pub(super) fn restored(&self, dumped: SystemTime, params: Params) -> Restored {
+    pub(super) fn restored(&self, dumped: SystemTime, params: Params, origin: Option<Origin>) -> Restored {
         let suspended = SystemTime::now().duration_since(dumped).unwrap_or_default();
-        Restored::new(self.generation, suspended, self.instance, params)
+        Restored::new(self.generation, suspended, self.instance, params).brought_by(origin)
     }
 }
 

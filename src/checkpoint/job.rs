@@ -76,7 +76,8 @@ impl Job {
                 if let Err(error) = identity.renew() {
                     failures.push(format!("no random numbers for a new identity: {error}"));
                 }
-                let restored = identity.restored(dumped_at, arrival.params);
+                let restored = identity.restored(dumped_at, arrival.params, arrival.origin);
+                *locked(&self.shared.last_restore) = Some(restored.clone());
                 (
                     Wake::Restored(restored.clone()),
                     Stage::Restored { restored, failures, report: arrival.report },

@@ -48,6 +48,7 @@ struct Shared {
     context: Context,
     engine: Box<dyn Engine>,
     identity: Mutex<Identity>,
+    last_restore: Mutex<Option<Restored>>,
     running: AtomicBool,
     /// Whether the server says that it can serve.
     declared: AtomicBool,
@@ -113,6 +114,7 @@ impl SubjectBuilder {
                 context: Context::new(),
                 engine: self.engine.unwrap_or_else(|| Box::new(CriuEngine::new(None))),
                 identity: Mutex::new(Identity::original()?),
+                last_restore: Mutex::new(None),
                 running: AtomicBool::new(false),
                 declared: AtomicBool::new(true),
                 up: AtomicBool::new(true),
@@ -155,6 +157,12 @@ impl Subject {
     #[must_use]
     pub fn identity(&self) -> Identity {
         *locked(&self.shared.identity)
+    }
+
+    /// The facts of the last restore: `None` in an original.
+    #[must_use]
+    pub fn last_restore(&self) -> Option<Restored> {
+        locked(&self.shared.last_restore).clone()
     }
 
     /// The engine that dumps.

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use super::Options;
 use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
+use crate::engine::auto::AutoEngine;
+use crate::engine::channel::Report;
 use crate::engine::criu::{CriuEngine, Transport};
 use crate::engine::{self, Engine};
 use crate::image::Image;
 use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
 use crate::supervise::restore::{Restore, RestoreFailure};
 use crate::supervise::run::{Launch, run as supervise};
-use crate::wake::Params;
+use crate::wake::{Origin, Params};
 
 /// Start the server in an image, warm. In the foreground it is supervised: signals are forwarded, and its exit
 /// status is handed on
@@ -31,13 +33,13 @@ pub(super) struct Arguments {
     /// How long --wait-ready waits before it kills the server
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     ready_timeout: f64,
-    /// What restores: auto is criu for now; instant maps the memory of an image of a defrost server, or says why it
-    /// cannot; simulated verifies, and starts nothing
-    #[arg(long, value_enum, default_value_t = EngineChoice::Auto)]
+    /// What restores: instant maps the memory of an image, or says why it cannot; criu restores every image; auto
+    /// takes instant where it can, else criu; simulated verifies, and starts nothing
+    #[arg(long, value_enum, env = "DEFROST_ENGINE", default_value_t = EngineChoice::Auto)]
     engine: EngineChoice,
-    /// How criu is told what to restore: by messages, or by its command line
-    #[arg(long, value_enum, default_value_t = TransportChoice::Rpc)]
-    transport: TransportChoice,
+    /// How criu is told what to restore: by messages, or by its command line. With --engine auto it has criu restore
+    #[arg(long, value_enum)]
+    transport: Option<TransportChoice>,
     /// How the instant engine brings memory back: auto maps it where the server's allocator is known to be right
     /// with that, and copies it elsewhere
     #[arg(long, value_enum, default_value_t = Memory::Auto)]
@@ -135,41 +137,63 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
     let image = open(&arguments.dir)?;
     check(options, &image, &arguments)?;
-    let engine: Box<dyn Engine> = match arguments.engine {
+    let criu = || {
+        CriuEngine::new(options.criu.clone())
+            .by(arguments.transport.map_or_else(Transport::default, Into::into))
+    };
+    let asked = "it was asked for";
+    let (engine, why): (Box<dyn Engine>, &str) = match arguments.engine {
         EngineChoice::Simulated => {
             println!("{} can be restored here; nothing was started", image.path().display());
             return Ok(ExitCode::SUCCESS);
         }
-        EngineChoice::Instant => instant(arguments.memory)?,
-        EngineChoice::Auto | EngineChoice::Criu => {
-            Box::new(CriuEngine::new(options.criu.clone()).by(arguments.transport.into()))
+        EngineChoice::Instant => (instant(arguments.memory)?, asked),
+        EngineChoice::Criu => (Box::new(criu()), asked),
+        EngineChoice::Auto if arguments.transport.is_some() => {
+            (Box::new(criu()), "its transport was asked for")
         }
+        EngineChoice::Auto => match instant(arguments.memory) {
+            Ok(instant) => {
+                (Box::new(AutoEngine::new(instant, Box::new(criu()))), "it can restore this image")
+            }
+            Err(_) => (Box::new(criu()), "there is no instant engine for this machine"),
+        },
     };
-    if options.verbose {
-        eprintln!("defrost: restoring {} by {}", image.path().display(), engine.name());
-    }
     let params = Params {
         args: arguments.arguments,
         env: arguments.env.into_iter().collect(),
         settings: arguments.set.into_iter().collect(),
     };
     let deadline = Duration::from_secs_f64(arguments.timeout);
-    let restore = Restore { engine: &*engine, image: &image, params: &params, deadline };
+    let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why };
     if arguments.detach || arguments.wait_ready {
         let limit = arguments.wait_ready.then(|| Duration::from_secs_f64(arguments.ready_timeout));
         let detached = restore.detach(limit).map_err(|error| failed(&error))?;
         println!("{}", detached.pid);
+        if options.verbose {
+            tell_origin(detached.pid, &detached.origin);
+        }
         if let (true, Some(report)) = (options.verbose, &detached.report) {
             eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let ending = restore.attend(&mut |pid, report| {
+    let runs = &mut |pid, origin: &Origin| {
+        if options.verbose {
+            tell_origin(pid, origin);
+        }
+    };
+    let ready = &mut |pid, report: &Report| {
         if options.verbose {
             eprintln!("defrost: process {pid} is ready, instance {}", report.instance);
         }
-    });
+    };
+    let ending = restore.attend(runs, ready);
     Ok(ExitCode::from(ending.map_err(|error| failed(&error))?.status()))
+}
+
+fn tell_origin(pid: i32, origin: &Origin) {
+    eprintln!("defrost: process {pid} was restored by {origin}");
 }
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -197,7 +221,10 @@ pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {
 /// Everything that speaks against the restore, at once.
 fn check(options: &Options, image: &Image, arguments: &Arguments) -> Result<(), Failure> {
     let simulated = arguments.engine == EngineChoice::Simulated;
-    let without_criu = simulated || arguments.engine == EngineChoice::Instant;
+    // Where auto takes criu after all, that is looked for and looked at then.
+    let without_criu = simulated
+        || arguments.engine == EngineChoice::Instant
+        || (arguments.engine == EngineChoice::Auto && arguments.transport.is_none());
     let mut failure: Option<Failure> = None;
     let mut add = |status: u8, text: String, hint: Option<String>| match &mut failure {
         None => failure = Some(Failure::new(status, text, hint)),
@@ -235,7 +262,8 @@ fn check(options: &Options, image: &Image, arguments: &Arguments) -> Result<(), 
 
 fn failed(error: &RestoreFailure) -> Failure {
     let status = match error {
-        RestoreFailure::Engine(engine::RestoreError::Criu(error)) => criu_status(error),
+        RestoreFailure::Engine(engine::RestoreError::Misfit(_)) => HOST,
+        RestoreFailure::Engine(error) => error.of_criu().map_or(FAILED, criu_status),
         _ => FAILED,
     };
     Failure::new(status, error, error.hint())

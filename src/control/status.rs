@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Subject;
+use crate::wake::Origin;
 
 /// How many resources an answer lists; the rest is counted.
 pub(super) const MOST_LISTED: usize = 1000;
@@ -36,6 +37,8 @@ pub struct Status {
     pub resource_count: usize,
     /// What dumps it: `criu` or `simulated`.
     pub engine: String,
+    /// What restored it, as that said itself; `None` in an original, and after a plain `criu restore`.
+    pub restored_by: Option<Origin>,
     /// The last checkpoint that was asked for by a line or a signal, unless this process was restored from it.
     pub last_checkpoint: Option<LastCheckpoint>,
 }
@@ -102,6 +105,7 @@ impl Status {
             resources: listed.collect(),
             resource_count: resources.len(),
             engine: subject.engine().to_string(),
+            restored_by: subject.last_restore().and_then(|restored| restored.origin.as_deref().cloned()),
             last_checkpoint,
         }
     }
@@ -138,6 +142,9 @@ impl fmt::Display for Status {
         write!(f, ", up {}", Elapsed(self.uptime_ms))?;
         if let Some(since) = self.since_restore_ms {
             write!(f, ", restored {} ago", Elapsed(since))?;
+            if let Some(origin) = &self.restored_by {
+                write!(f, " by {origin}")?;
+            }
         }
         write!(f, ", {}", counted(self.resource_count, "resource"))
     }
@@ -193,6 +200,15 @@ mod tests {
         );
         status.since_restore_ms = Some(1100);
         assert!(status.to_string().ends_with("up 3.2 s, restored 1.1 s ago, 0 resources"));
+        status.restored_by = Some(Origin {
+            engine: "instant".to_owned(),
+            reason: "it can restore the image".to_owned(),
+            memory: Some("map".to_owned()),
+            memory_reason: "it was asked for".to_owned(),
+        });
+        let told = "restored 1.1 s ago by engine instant (it can restore the image), \
+                    memory by map (it was asked for), 0 resources";
+        assert!(status.to_string().ends_with(told), "{status}");
         subject.set_ready(false);
         assert_eq!(Status::of(&subject, None).state, State::NotReady);
     }

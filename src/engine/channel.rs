@@ -15,7 +15,7 @@ use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::image::record::{self, Kind};
-use crate::wake::{InstanceId, Params};
+use crate::wake::{InstanceId, Origin, Params};
 
 /// The most that parameters or a report may take: a pipe of an ordinary user's holds no more
 /// (/proc/sys/fs/pipe-max-size).
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long whoever restored a process may take to read its report. He waits for it, unless he was stopped.
 const READ: Duration = Duration::from_secs(60);
 
-const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 2 };
+const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 3 };
 const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 1 };
 
 /// The subject's ends, held during the dump.
@@ -64,7 +64,7 @@ impl Channel {
             Err(error) => (Handed::default(), Some(format!("parameters of the restore: {error}"))),
         };
         let report = ReportWriter { pipe: self.report, awaited: handed.awaited };
-        Arrival { params: handed.params, failure, report }
+        Arrival { params: handed.params, origin: handed.origin, failure, report }
     }
 }
 
@@ -72,6 +72,8 @@ impl Channel {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Handed {
     params: Params,
+    /// What brings the process back.
+    origin: Option<Origin>,
     /// Somebody waits for the report.
     awaited: bool,
 }
@@ -124,6 +126,8 @@ fn readable(descriptor: impl AsFd, deadline: Instant) -> io::Result<bool> {
 pub struct Arrival {
     /// What was handed in; empty after a plain `criu restore`.
     pub params: Params,
+    /// What brought the process back; `None` after a plain `criu restore`.
+    pub origin: Option<Origin>,
     /// Why the parameters could not be read, if they could not.
     pub failure: Option<String>,
     /// Where to report to.
@@ -198,15 +202,15 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Makes both pipes and writes the parameters. Where the report is `awaited`, the restored process takes it for
-    /// a failure that nobody reads it.
+    /// Makes both pipes and writes the parameters, and what restores. Where the report is `awaited`, the restored
+    /// process takes it for a failure that nobody reads it.
     ///
     /// # Errors
     /// `InvalidInput` when the parameters are larger than a pipe; else the kernel's own.
-    pub fn new(params: &Params, awaited: bool) -> io::Result<Self> {
+    pub fn new(params: &Params, origin: &Origin, awaited: bool) -> io::Result<Self> {
         let (read_params, write_params) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (read_report, write_report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let handed = Handed { params: params.clone(), awaited };
+        let handed = Handed { params: params.clone(), origin: Some(origin.clone()), awaited };
         let bytes = record::encode(PARAMS, &handed).map_err(io::Error::other)?;
         let room = rustix::pipe::fcntl_getpipe_size(&write_params)?;
         if bytes.len() > LIMIT {
@@ -268,11 +272,13 @@ mod tests {
         let mut params = Params::default();
         params.args.push("x".repeat(200_000));
         params.settings.insert("http.listen".into(), "127.0.0.1:0".into());
-        let handover = Handover::new(&params, true).unwrap();
+        let origin = Origin { engine: "instant".into(), ..Origin::default() };
+        let handover = Handover::new(&params, &origin, true).unwrap();
         // What CRIU does by inherit_fd.
         let channel = Channel { params: handover.params, report: handover.report };
         let arrival = channel.arrive();
         assert_eq!(arrival.params, params);
+        assert_eq!(arrival.origin, Some(origin));
         assert_eq!(arrival.params.listen("http"), Some("127.0.0.1:0"));
         let report = Report {
             instance: InstanceId::from_bytes([2; 16]),
@@ -289,10 +295,10 @@ mod tests {
 
     #[test]
     fn a_process_that_dies_without_a_report_is_told_from_one_that_is_late() {
-        let handover = Handover::new(&Params::default(), true).unwrap();
+        let handover = Handover::new(&Params::default(), &Origin::default(), true).unwrap();
         let late = handover.reader.wait(Instant::now() + Duration::from_millis(20)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-        let handover = Handover::new(&Params::default(), true).unwrap();
+        let handover = Handover::new(&Params::default(), &Origin::default(), true).unwrap();
         drop(handover.report);
         assert_eq!(handover.reader.wait(Instant::now() + Duration::from_secs(5)).unwrap(), None);
     }
@@ -308,7 +314,7 @@ mod tests {
         };
         for awaited in [true, false] {
             let Handover { params, report: pipe, reader } =
-                Handover::new(&Params::default(), awaited).unwrap();
+                Handover::new(&Params::default(), &Origin::default(), awaited).unwrap();
             drop(reader);
             let arrival = Channel { params, report: pipe }.arrive();
             assert_eq!(arrival.params, Params::default());

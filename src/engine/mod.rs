@@ -1,8 +1,9 @@
 //! What dumps and restores. The subject hands an engine an order, and gets back which process it now is.
 //!
 //! Engines by name: [`criu`], which does everything that CRIU can do, [`instant`], which restores CRIU's images by
-//! mapping them, and [`simulated`], which dumps nothing. An engine must not know a resource: it is given descriptors to keep and a record to store, as plain data.
+//! mapping them, and [`simulated`], which dumps nothing. [`auto`] takes the first that can. An engine must not know a resource: it is given descriptors to keep and a record to store, as plain data.
 
+pub mod auto;
 pub mod channel;
 pub mod criu;
 pub mod helper;
@@ -16,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::image::folder::{FolderError, Partial};
+use crate::image::verify::Finding;
 use crate::image::{Image, SubjectRecord};
-use crate::wake::Params;
+use crate::wake::{Origin, Params};
 use channel::{Arrival, ReportReader};
 
 /// The name that an engine is chosen by.
@@ -28,6 +30,8 @@ pub enum EngineName {
     Criu,
     /// CRIU's images are restored by mapping them.
     Instant,
+    /// The first of several that can.
+    Auto,
     /// Hooks and audit run, nothing is dumped.
     Simulated,
 }
@@ -37,6 +41,7 @@ impl fmt::Display for EngineName {
         f.write_str(match self {
             Self::Criu => "criu",
             Self::Instant => "instant",
+            Self::Auto => "auto",
             Self::Simulated => "simulated",
         })
     }
@@ -241,6 +246,8 @@ pub struct RestoreOrder<'a> {
     pub awaited: bool,
     /// How long it may take until the process runs.
     pub deadline: Duration,
+    /// Why this engine was taken, for whoever asks the restored process: a phrase.
+    pub why: &'a str,
 }
 
 /// A process that runs again.
@@ -250,6 +257,8 @@ pub struct RestoredProcess {
     pub pid: i32,
     /// Where it reports when it serves, if the image has a way to.
     pub report: Option<ReportReader>,
+    /// What brought it back, and why that.
+    pub origin: Origin,
 }
 
 /// Why nothing was restored.
@@ -285,6 +294,17 @@ pub enum RestoreError {
     /// The engine restores nothing.
     #[error("the {0} engine restores nothing")]
     NotRestoring(EngineName),
+    /// The CRIU that is here must not restore this image.
+    #[error("{}", .0.what)]
+    Misfit(Finding),
+    /// One engine did not restore the image, and the one that was taken instead failed.
+    #[error("{failure} (criu was taken because {reason})")]
+    Fallback {
+        /// Why the first did not.
+        reason: String,
+        /// What the second failed at.
+        failure: Box<RestoreError>,
+    },
 }
 
 impl RestoreError {
@@ -303,6 +323,18 @@ impl RestoreError {
             }
             Self::Late(_) => Some("allow more time by --timeout".to_owned()),
             Self::NotRestoring(_) => Some("use --engine criu".to_owned()),
+            Self::Misfit(finding) => Some(finding.remedy.clone()),
+            Self::Fallback { failure, .. } => failure.hint(),
+        }
+    }
+
+    /// CRIU's own failure, if that is what it was in the end.
+    #[must_use]
+    pub fn of_criu(&self) -> Option<&criu_driver::Error> {
+        match self {
+            Self::Criu(error) => Some(error),
+            Self::Fallback { failure, .. } => failure.of_criu(),
+            _ => None,
         }
     }
 }

@@ -135,7 +135,7 @@ impl Image {
 
     /// An image of this folder that has this manifest, whatever lies there: a test's view of another host.
     #[cfg(test)]
-    pub(super) fn pretend(path: &Path, manifest: Manifest) -> Self {
+    pub(crate) fn pretend(path: &Path, manifest: Manifest) -> Self {
         Self { path: path.into(), manifest }
     }
 }

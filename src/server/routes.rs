@@ -20,6 +20,7 @@ use super::motd::Motd;
 use super::warm::{Checked, Warm};
 use crate::Subject;
 use crate::adapters::Rng;
+use crate::wake::Origin;
 
 /// What the routes answer from.
 #[derive(Debug)]
@@ -86,6 +87,7 @@ struct Info {
     instance: String,
     generation: u64,
     ready: bool,
+    /// What dumps it.
     engine: String,
     uptime_seconds: f64,
     /// `null` in an original.
@@ -104,6 +106,8 @@ struct ResourceInfo {
 /// What the last restore brought along. Of the environment only the names: values may be secrets.
 #[derive(Debug, Serialize)]
 struct RestoreInfo {
+    /// `null` after a plain `criu restore`.
+    by: Option<Origin>,
     suspended_seconds: f64,
     arguments: Vec<String>,
     settings: std::collections::BTreeMap<String, String>,
@@ -113,6 +117,7 @@ struct RestoreInfo {
 async fn info(State(app): Shared) -> Json<Info> {
     let identity = app.subject.identity();
     let restore = app.cycles.last_restore().map(|restored| RestoreInfo {
+        by: restored.origin.as_deref().cloned(),
         suspended_seconds: restored.suspended_for.as_secs_f64(),
         arguments: restored.params.args.clone(),
         settings: restored.params.settings.clone(),

@@ -15,7 +15,7 @@ use super::subject::Supervised;
 use crate::engine::channel::Report;
 use crate::engine::{self, Engine, RestoreOrder};
 use crate::image::Image;
-use crate::wake::Params;
+use crate::wake::{Origin, Params};
 
 /// How long a process that has reported a failure may take to exit.
 const EXIT: Duration = Duration::from_secs(5);
@@ -31,6 +31,8 @@ pub struct Restore<'a> {
     pub params: &'a Params,
     /// How long it may take until the process runs.
     pub deadline: Duration,
+    /// Why this engine: a phrase.
+    pub why: &'a str,
 }
 
 /// A restore that failed.
@@ -98,28 +100,35 @@ fn how(ending: Ending) -> String {
 pub struct Detached {
     /// Its pid.
     pub pid: i32,
+    /// What brought it back.
+    pub origin: Origin,
     /// What it reported, if it was waited for.
     pub report: Option<Report>,
 }
 
 impl Restore<'_> {
     fn start(&self, awaited: bool) -> Result<engine::RestoredProcess, RestoreFailure> {
-        let Self { image, params, deadline, .. } = *self;
-        let order = RestoreOrder { image, params, awaited, deadline };
+        let Self { image, params, deadline, why, .. } = *self;
+        let order = RestoreOrder { image, params, awaited, deadline, why };
         Ok(self.engine.restore(&order)?)
     }
 
-    /// Restores and attends the process until it ends. `ready` is called when it has reported. The caller must
-    /// have one thread.
+    /// Restores and attends the process until it ends. `runs` is called when it has been restored, and `ready` when
+    /// it has reported. The caller must have one thread.
     ///
     /// # Errors
     /// [`RestoreFailure`]; after `Engine` nothing runs.
-    pub fn attend(&self, ready: &mut dyn FnMut(i32, &Report)) -> Result<Ending, RestoreFailure> {
+    pub fn attend(
+        &self,
+        runs: &mut dyn FnMut(i32, &Origin),
+        ready: &mut dyn FnMut(i32, &Report),
+    ) -> Result<Ending, RestoreFailure> {
         become_subreaper()?;
         let mut signals = Signals::watch()?;
         let restored = self.start(true)?;
         let supervised = Supervised::new(restored.pid)?;
         let guard = guard_of(&supervised)?;
+        runs(restored.pid, &restored.origin);
         let mut failures = None;
         if let Some(reader) = restored.report
             && let Some(report) = report_while_attending(&mut signals, &supervised, reader)?
@@ -143,12 +152,14 @@ impl Restore<'_> {
     /// [`RestoreFailure`]: nothing runs, unless the text says so.
     pub fn detach(&self, wait_ready: Option<Duration>) -> Result<Detached, RestoreFailure> {
         let restored = self.start(wait_ready.is_some())?;
-        let pid = restored.pid;
-        let Some(limit) = wait_ready else { return Ok(Detached { pid, report: None }) };
+        let (pid, origin) = (restored.pid, restored.origin);
+        let Some(limit) = wait_ready else { return Ok(Detached { pid, origin, report: None }) };
         let Some(reader) = restored.report else { return Err(RestoreFailure::Mute(pid)) };
         let supervised = Supervised::new(pid)?;
         match reader.wait(Instant::now() + limit) {
-            Ok(Some(report)) if report.failures.is_empty() => Ok(Detached { pid, report: Some(report) }),
+            Ok(Some(report)) if report.failures.is_empty() => {
+                Ok(Detached { pid, origin, report: Some(report) })
+            }
             Ok(Some(report)) => {
                 let exited = ends_within(&supervised, EXIT);
                 if exited {

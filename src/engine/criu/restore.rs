@@ -6,8 +6,9 @@ use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
 
 use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
-use crate::engine::{RestoreError, RestoreOrder, RestoredProcess, log_of};
-use crate::wake::Params;
+use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess, log_of};
+use crate::image::verify::criu_fits;
+use crate::wake::{Origin, Params};
 
 /// What takes the place of the pipe with this inode.
 fn stand_in(inode: u64, fd: OwnedFd) -> InheritFd {
@@ -19,6 +20,12 @@ pub(super) fn restore(
     order: &RestoreOrder<'_>,
 ) -> Result<RestoredProcess, RestoreError> {
     let criu = engine.find()?;
+    let version = (criu.version.major, criu.version.minor, criu.version.sublevel);
+    if let Some(finding) = criu_fits(order.image.manifest(), version) {
+        return Err(RestoreError::Misfit(finding));
+    }
+    let origin =
+        Origin { engine: EngineName::Criu.to_string(), reason: order.why.to_owned(), ..Origin::default() };
     // Parallel restores share the image folder, which may be read-only: CRIU's log goes elsewhere.
     let work =
         tempfile::Builder::new().prefix("defrost-restore-").tempdir().map_err(RestoreError::Parameters)?;
@@ -28,7 +35,8 @@ pub(super) fn restore(
     let subject = &order.image.manifest().subject;
     let report = match (subject.parameter_pipe, subject.report_pipe) {
         (Some(params), Some(report)) => {
-            let handover = Handover::new(order.params, order.awaited).map_err(RestoreError::Parameters)?;
+            let handover =
+                Handover::new(order.params, &origin, order.awaited).map_err(RestoreError::Parameters)?;
             options.inherit_fd.push(stand_in(params, handover.params));
             options.inherit_fd.push(stand_in(report, handover.report));
             Some(handover.reader)
@@ -41,7 +49,7 @@ pub(super) fn restore(
         Transport::Cli => Cli::new(criu).restore(&options, order.deadline),
     };
     match restored {
-        Ok(restored) => Ok(RestoredProcess { pid: restored.pid, report }),
+        Ok(restored) => Ok(RestoredProcess { pid: restored.pid, report, origin }),
         Err(error) => {
             if log_of(&error).is_some() {
                 // The log that the error names must stay.

@@ -23,6 +23,10 @@ pub(super) struct Plan {
     /// For the restorer.
     pub(super) bytes: Vec<u8>,
     pub(super) descriptors: Descriptors,
+    /// How memory comes back.
+    pub(super) memory: MemoryMode,
+    /// Why in this way: a phrase.
+    pub(super) memory_reason: &'static str,
     /// Open files that the restorer needs under the numbers that they have.
     pub(super) files: Vec<OwnedFd>,
 }
@@ -75,8 +79,7 @@ pub(super) fn plan(
     });
     let code = exit::code(source, &layout);
     reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
-    let (memory, reason) = choose(source, memory);
-    tracing::info!(%memory, reason, "how memory comes back");
+    let (memory, memory_reason) = choose(source, memory);
     let mut writer = Writer::new(home);
     let map = memory == MemoryMode::Map;
     let mut calls = memory::calls(source, &layout, map, &mut files, &mut writer, reasons);
@@ -99,7 +102,7 @@ pub(super) fn plan(
         ..Header::default()
     };
     let bytes = lay_out(header, home, &threads, writer).map_err(std::io::Error::other)?;
-    Ok(Some(Plan { bytes, descriptors, files: files.into_open() }))
+    Ok(Some(Plan { bytes, descriptors, memory, memory_reason, files: files.into_open() }))
 }
 
 /// What the restorer needs beside the plan, in bytes.

@@ -20,10 +20,10 @@ use super::plan::{Plan, plan};
 use super::source::Source;
 use super::support::{self, Reasons};
 use crate::engine::channel::Handover;
-use crate::engine::{RestoreError, RestoreOrder, RestoredProcess};
+use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
 use crate::sys;
 use crate::sys::process::{Fork, exit_now, fork_as};
-use crate::wake::Params;
+use crate::wake::{Origin, Params};
 
 /// Exit status of a child that reports its failure; nobody sees it unless the report is lost.
 const FAILED: i32 = 125;
@@ -66,13 +66,10 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
     let Some(source) = source else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
     support::process(&source, &mut reasons);
     let subject = &order.image.manifest().subject;
-    let (given, handover) = match (subject.parameter_pipe, subject.report_pipe) {
-        (Some(params), Some(report)) => {
-            let handover = Handover::new(order.params, order.awaited).map_err(RestoreError::Parameters)?;
-            (vec![params, report], Some(handover))
-        }
+    let given = match (subject.parameter_pipe, subject.report_pipe) {
+        (Some(params), Some(report)) => vec![params, report],
         _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
-        _ => (Vec::new(), None),
+        _ => Vec::new(),
     };
     let started = |step: &str| {
         let step = step.to_owned();
@@ -82,15 +79,24 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
         .map_err(|error| started("making a pipe")(error.into()))?;
     let made = plan(&source, memory, &writer, &given, &mut reasons).map_err(started("planning"))?;
     let Some(plan) = made else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
-    let (stand_ins, report) = match handover {
-        Some(Handover { params, report, reader }) => (vec![params, report], Some(reader)),
-        None => (Vec::new(), None),
+    let origin = Origin {
+        engine: EngineName::Instant.to_string(),
+        reason: order.why.to_owned(),
+        memory: Some(plan.memory.to_string()),
+        memory_reason: plan.memory_reason.to_owned(),
+    };
+    let (stand_ins, report) = if given.is_empty() {
+        (Vec::new(), None)
+    } else {
+        let Handover { params, report, reader } =
+            Handover::new(order.params, &origin, order.awaited).map_err(RestoreError::Parameters)?;
+        (vec![params, report], Some(reader))
     };
     let child = Child { source: &source, plan: &plan, program, stand_ins: &stand_ins };
     let pid = child.start(&writer)?;
     drop((writer, stand_ins, plan));
     match outcome(reader, deadline) {
-        Ok(Outcome::Runs) => Ok(RestoredProcess { pid, report }),
+        Ok(Outcome::Runs) => Ok(RestoredProcess { pid, report, origin }),
         failed => {
             let ended = end(pid);
             Err(match failed {

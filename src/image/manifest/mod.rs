@@ -9,7 +9,7 @@
 //! place of what is not: a checkpoint does not fail over a name.
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 use std::fs::Metadata;
 use std::net::SocketAddr;

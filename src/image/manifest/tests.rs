@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A manifest with something in every part.
-pub(in super::super) fn manifest() -> Manifest {
+pub(crate) fn manifest() -> Manifest {
     Manifest {
         defrost: "0.1.0".into(),
         format: MANIFEST.version,

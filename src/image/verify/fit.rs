@@ -67,7 +67,7 @@ fn check_processor(there: &Machine, here: &Machine) -> Vec<Finding> {
 }
 
 /// CRIU reads what older ones wrote; what newer ones wrote it may take for something else.
-fn check_criu(there: (u32, u32, u32), here: (u32, u32, u32)) -> Option<Finding> {
+pub(super) fn check_criu(there: (u32, u32, u32), here: (u32, u32, u32)) -> Option<Finding> {
     if (here.0, here.1) >= (there.0, there.1) {
         return None;
     }

@@ -22,7 +22,7 @@ pub use fit::KERNEL_FLOOR;
 pub use host::Host;
 pub use privileges::capabilities_of_child;
 
-use super::manifest::Capabilities;
+use super::manifest::{Capabilities, Manifest};
 use super::open::Image;
 
 /// How long a live process may hold a pid or port before it is told: one that has just been killed takes a moment
@@ -68,6 +68,12 @@ impl Default for VerifyOptions {
             copies: 1,
         }
     }
+}
+
+/// Whether this CRIU (major, minor, sublevel) may restore an image: the finding against it, if not.
+#[must_use]
+pub fn criu_fits(manifest: &Manifest, version: (u32, u32, u32)) -> Option<Finding> {
+    fit::check_criu(manifest.criu.version, version)
 }
 
 /// Compares an image with this host. Empty if nothing speaks against a restore.
