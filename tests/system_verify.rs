@@ -280,13 +280,13 @@ fn script(host: &Host, text: &str) -> String {
 fn a_criu_that_will_not_do_is_told() {
     let Some(host) = Host::for_test("a_criu_that_will_not_do_is_told") else { return };
     let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
-    refused(&host, &dumped, &["--criu", "/no/such/criu"], HOST, &["/no/such/criu"]);
+    refused(&host, &dumped, &["--engine", "criu", "--criu", "/no/such/criu"], HOST, &["/no/such/criu"]);
     let old = script(&host, "echo Version: 3.17.1");
-    refused(&host, &dumped, &["--criu", &old], HOST, &[&old, "3.17.1"]);
+    refused(&host, &dumped, &["--engine", "criu", "--criu", &old], HOST, &[&old, "3.17.1"]);
     let broken = script(&host, "exit 3");
-    refused(&host, &dumped, &["--criu", &broken], HOST, &[&broken]);
+    refused(&host, &dumped, &["--engine", "criu", "--criu", &broken], HOST, &[&broken]);
 
-    let mut command = host.defrost(["restore", "img"]);
+    let mut command = host.defrost(["restore", "img", "--engine", "criu"]);
     command
         .env_remove("DEFROST_CRIU")
         .env("HOME", "/nowhere")
@@ -310,7 +310,7 @@ fn a_restore_without_the_privileges_is_refused() {
     let Some(host) = Host::for_test("a_restore_without_the_privileges_is_refused") else { return };
     let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
     let few = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
-    let error = Done::of(&mut host.defrost_by(&few, ["restore", "img"])).failed(HOST);
+    let error = Done::of(&mut host.defrost_by(&few, ["restore", "img", "--engine", "criu"])).failed(HOST);
     assert!(error.contains("restore lacks capabilities") && error.contains("cap_sys_ptrace"), "{error}");
     nothing_runs(&dumped);
 
@@ -319,7 +319,10 @@ fn a_restore_without_the_privileges_is_refused() {
     fs::set_permissions(host.folder(), Permissions::from_mode(0o755)).unwrap();
     Done::of(Command::new("chown").args(["-R", "65534:65534"]).arg(&dumped.image)).worked();
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).args(["restore", "img"]);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(program)
+        .args(["restore", "img", "--engine", "criu"]);
     let error = Done::of(&mut host.at_home(command)).failed(HOST);
     assert!(error.contains("hint: "), "{error}");
     nothing_runs(&dumped);
@@ -330,7 +333,8 @@ fn a_criu_that_is_killed_during_a_restore_leaves_nothing() {
     let Some(host) = Host::for_test("a_criu_that_is_killed_during_a_restore_leaves_nothing") else { return };
     let dumped = Server::start(&host, &["--warm-mib", "48"]).checkpoint(&host, "img");
     for after_ms in [0, 5, 10, 20, 40] {
-        let mut supervisor = Running::start(host.defrost(["restore", "img"]).stderr(Stdio::piped()));
+        let mut supervisor =
+            Running::start(host.defrost(["restore", "img", "--engine", "criu"]).stderr(Stdio::piped()));
         let mut criu = None;
         until("the start of CRIU", || {
             criu = children(supervisor.pid()).into_iter().find(|pid| *pid != dumped.pid);

@@ -3,14 +3,17 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use criu_driver::Criu;
 use tempfile::TempDir;
 
 use super::leftovers::Leftovers;
 use super::process::Running;
+use super::within;
 
 /// The command under test.
 pub const DEFROST: &str = env!("CARGO_BIN_EXE_defrost");
@@ -126,6 +129,18 @@ pub fn skip(name: &str, reason: &str) {
     }
 }
 
+/// How long a command may take that is to end by itself.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What comes out of this, to the end.
+fn read_all(pipe: Option<impl std::io::Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.unwrap().read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Done {
@@ -135,12 +150,22 @@ pub struct Done {
 }
 
 impl Done {
+    /// Of a command that ends by itself, within [`LONGEST`].
     #[track_caller]
     pub fn of(command: &mut Command) -> Self {
-        let Output { status, stdout, stderr } = command.output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, err) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+        let mut status = None;
+        if !within(LONGEST, || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        }) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let status = status.unwrap_or_else(|| panic!("{command:?} did not end within {LONGEST:?}"));
         let code = status.code().unwrap_or_else(|| panic!("{command:?} ended with {status}"));
-        Self { status: code, out: text(stdout), err: text(stderr) }
+        Self { status: code, out: out.join().unwrap(), err: err.join().unwrap() }
     }
 
     /// It worked; its output, without the last newline.
