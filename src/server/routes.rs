@@ -5,13 +5,13 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::cycles::Cycles;
@@ -47,6 +47,7 @@ type Shared = State<Arc<App>>;
 /// | `/metrics` | figures for Prometheus |
 /// | `/random` | 16 bytes of a registered generator, in hexadecimal |
 /// | `/checksum` | JSON: whether the warmed memory is what it was; 500 if not |
+/// | `/touch?pages=N&seed=S` | JSON: the sum of the first words of that many random pages of the warmed memory |
 /// | `/motd` | the text of the file, at most as old as allowed |
 pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -56,6 +57,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(metrics))
         .route("/random", get(random))
         .route("/checksum", get(checksum))
+        .route("/touch", get(touch))
         .route("/motd", get(motd))
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing at this path\n") })
         .layer(from_fn_with_state(Arc::clone(&app), count))
@@ -179,6 +181,39 @@ async fn checksum(State(app): Shared) -> Response {
             let status = if matches { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
             (status, Json(checksum)).into_response()
         }
+        Ok(None) => (StatusCode::SERVICE_UNAVAILABLE, "the memory is not warm\n").into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+/// The most pages that one request may touch: 4 GiB of them.
+const MOST_TOUCHED: u32 = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+struct Touch {
+    pages: u32,
+    #[serde(default)]
+    seed: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Touched {
+    pages: u32,
+    sum: u64,
+}
+
+async fn touch(State(app): Shared, Query(Touch { pages, seed }): Query<Touch>) -> Response {
+    let Some(warm) = app.warm.clone() else {
+        return (StatusCode::NOT_FOUND, "no memory is kept warm\n").into_response();
+    };
+    if pages > MOST_TOUCHED {
+        let said = format!("one request may touch {MOST_TOUCHED} pages\n");
+        return (StatusCode::BAD_REQUEST, said).into_response();
+    }
+    // The semaphore is never closed.
+    let _turn = app.checking.acquire().await;
+    match tokio::task::spawn_blocking(move || warm.touch(pages, seed)).await {
+        Ok(Some(sum)) => Json(Touched { pages, sum }).into_response(),
         Ok(None) => (StatusCode::SERVICE_UNAVAILABLE, "the memory is not warm\n").into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

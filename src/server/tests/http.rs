@@ -22,6 +22,11 @@ async fn every_route_answers() {
     let (status, checksum) = get(http, "/checksum").await;
     assert_eq!(status, 200);
     assert!(checksum.contains(r#""bytes":1048576"#) && checksum.contains(r#""matches":true"#), "{checksum}");
+    let touched = get(http, "/touch?pages=100&seed=3").await;
+    assert!(touched.0 == 200 && touched.1.starts_with(r#"{"pages":100,"sum":"#), "{touched:?}");
+    assert_eq!(get(http, "/touch?pages=100&seed=3").await, touched);
+    assert_eq!(get(http, "/touch?pages=9999999").await.0, 400);
+    assert_eq!(get(http, "/touch").await.0, 400);
     assert_eq!(get(http, "/elsewhere").await.0, 404);
 
     let (status, info) = get(http, "/info").await;
@@ -41,7 +46,7 @@ async fn every_route_answers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_configured_is_not_there() {
     let (server, _subject) = started(options());
-    for path in ["/motd", "/checksum"] {
+    for path in ["/motd", "/checksum", "/touch?pages=1"] {
         assert_eq!(get(http_of(&server), path).await.0, 404, "{path}");
     }
     assert_eq!(get(http_of(&server), "/readyz").await.0, 200);
@@ -82,6 +87,7 @@ async fn it_serves_before_it_is_warm_and_is_ready_afterwards() {
     assert_eq!(status, 503);
     assert!(why.starts_with("warming up: ") && why.ends_with(" of 4096 MiB\n"), "{why}");
     assert_eq!(get(http_of(&server), "/checksum").await.0, 503);
+    assert_eq!(get(http_of(&server), "/touch?pages=1").await.0, 503);
     let mut client = connect(echo_of(&server)).await;
     assert_eq!(ask(&mut client, "a\n").await, "a\n");
     assert!(!subject.is_ready());
