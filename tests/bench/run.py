@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+import afterwards
 import checkpoint
+import clones
 import host
 import probe
 import server
@@ -42,9 +44,13 @@ def measure(wanted, folder):
     """All that was asked for."""
     bench = server.Bench(folder, wanted.defrost, wanted.criu)
     rounds = 3 if wanted.quick else wanted.rounds
-    sizes = [(1, rounds), (256, rounds)] + ([(1024, max(5, rounds // 3))] if wanted.large else [])
+    sizes = [(1, rounds), (256, rounds)] + ([(1024, max(7, rounds // 2))] if wanted.large else [])
     run = {"host": host.header(wanted.root, wanted.defrost, wanted.criu), "quick": wanted.quick}
     run["startup"] = [startup.measure(bench, mib, count, note) for mib, count in sizes]
+    note("clones")
+    run["clones"] = clones.measure(bench, 3 if wanted.quick else 7)
+    note("requests in a restored server")
+    run["afterwards"] = afterwards.measure(bench, 3 if wanted.quick else 7)
     note("checkpoints")
     run["checkpoint"] = checkpoint.measure(bench, rounds)
     note("a waiting server")
@@ -89,11 +95,13 @@ def store(run, wanted):
 
 def main():
     """Exit status 1 when something that was started failed."""
-    if len(sys.argv) == 3 and sys.argv[1] == "--readme":
-        print(table.readme(json.loads(host.read(sys.argv[2])), os.path.basename(sys.argv[2])), end="")
-        return
-    if len(sys.argv) == 3 and sys.argv[1] == "--table":
-        print(table.render(json.loads(host.read(sys.argv[2]))), end="")
+    if len(sys.argv) == 3 and sys.argv[1] in ("--readme", "--table"):
+        run = json.loads(host.read(sys.argv[2]))
+        if "clones" not in run:
+            print(f"bench: {sys.argv[2]} is of an earlier benchmark: print it at its commit", file=sys.stderr)
+            return 1
+        readme = sys.argv[1] == "--readme"
+        print(table.readme(run, os.path.basename(sys.argv[2])) if readme else table.render(run), end="")
         return 0
     wanted = arguments()
     probe.prepare()

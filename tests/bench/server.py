@@ -57,11 +57,11 @@ class Bench:
 class Server:
     """`defrost serve` with an echo and an HTTP port that are the same in every start."""
 
-    def __init__(self, bench, *arguments):
+    def __init__(self, bench, *arguments, name=NAME):
         self.bench = bench
         self.echo, self.http = free_port(), free_port()
         ports = ["--echo", f"127.0.0.1:{self.echo}", "--http", f"127.0.0.1:{self.http}"]
-        self.command = [bench.defrost, "serve", "--name", NAME, *ports, *arguments]
+        self.command = [bench.defrost, "serve", "--name", name, *ports, *arguments]
         self.pid = 0
 
     def start(self):

@@ -6,51 +6,97 @@ Everything is computed from the samples in the run's file; nothing else is read.
 import figures
 
 WAYS = {
+    "floor": "the least that is possible: a program without libraries that answers once",
+    "empty": "cold start with nothing to warm",
     "cold": "cold start",
-    "criu readyz": "`criu restore`",
-    "defrost readyz": "`defrost restore`",
+    "criu readyz": "`criu restore -d`",
+    "defrost-criu readyz": "`defrost restore --engine criu`",
+    "map readyz": "`defrost restore`",
     "wait-ready": "`defrost restore --wait-ready`",
-    "instant readyz": "`defrost restore --engine instant`",
-    "criu echo": "`criu restore`, to the echo",
-    "defrost echo": "`defrost restore`, to the echo",
-    "instant echo": "`defrost restore --engine instant`, to the echo",
+    "fault readyz": "`defrost restore --memory fault`",
+    "copy readyz": "`defrost restore --memory copy`",
+    "criu echo": "`criu restore -d`, to the echo",
+    "defrost-criu echo": "`defrost restore --engine criu`, to the echo",
+    "map echo": "`defrost restore`, to the echo",
 }
 """Names of the ways of starting, in the order of the table. Without a word on it, to a 200 of /readyz."""
 
+TOUCHES = {
+    "cold touch": "the original",
+    "criu touch": "restored by CRIU",
+    "map touch": "restored by mapping",
+    "fault touch": "restored by faulting",
+}
+"""Names of what answers the request that touches pages."""
 
-README = ("cold", "criu readyz", "defrost readyz", "instant readyz")
+README = ("floor", "empty", "cold", "criu readyz", "map readyz", "fault readyz", "copy readyz")
 """The ways that the README shows."""
 
 
 def readme(run, name):
-    """The README's table: medians, to the first 200 of /readyz."""
-    head = [f"{one['mib']} MiB" for one in run["startup"]]
-    lines = ["| to the first answer that it is ready, ms | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
+    """The README's table: medians, to the first 200 of /readyz; memory, and clones."""
+    sizes = run["startup"]
+    head = [f"{one['mib']} MiB" for one in sizes]
+    lines = ["| to the first answer, ms | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
     for way in README:
-        medians = [figures.spread(kept(one, way))["median"] for one in run["startup"]]
-        lines.append(f"| {WAYS[way]} | " + " | ".join(f"{median:.1f}" for median in medians) + " |")
-    rounds = " and ".join(f"{one['rounds']} rounds at {one['mib']} MiB" for one in run["startup"])
-    own = [
-        figures.paired(kept(one, f"defrost {question}"), kept(one, f"criu {question}"))["median"]
-        for one in run["startup"]
-        for question in ("readyz", "echo")
-    ]
+        cells = [f"{median(one, way):.1f}" for one in sizes]
+        lines.append(f"| {WAYS[way]} | " + " | ".join(cells) + " |")
+    large = sizes[-1]
+    faster = [f"{median(one, 'criu readyz') / median(one, 'map readyz'):.0f} times at {one['mib']} MiB" for one in sizes]
+    rounds = ", ".join(f"{one['rounds']} at {one['mib']} MiB" for one in sizes)
     host = run["host"]
     lines += [
         "",
-        f"Medians of {rounds}, in turns, by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
-        f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']}; kerndat cache "
-        f"{host['kerndat_cache']}; images in the page cache. The cold start fills as much memory and does nothing else. "
-        f"What defrost adds to `criu restore` itself is between {min(own):+.1f} and {max(own):+.1f} ms (medians of paired "
-        f"rounds). All samples: [`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
+        f"`defrost restore` is faster than `criu restore`: {', '.join(faster)}. {_touches(large)} {_resident(large)} "
+        f"{_clones(run['clones'])}",
+        "",
+        f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
+        f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache on a "
+        f"tmpfs; images in the page cache. The cold start fills as much memory and does nothing else. All samples: "
+        f"[`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
     ]
     return "\n".join(lines) + "\n"
+
+
+def median(startup, way):
+    """The median of one way in the rounds that are kept, in milliseconds."""
+    return figures.spread(kept(startup, way))["median"]
+
+
+def _touches(startup):
+    """The request that touches pages at random, once ready."""
+    said = ", ".join(f"{median(startup, way):.1f} ms {name}" for way, name in TOUCHES.items())
+    return f"A first request that reads {startup['touched']:,} random pages of {startup['mib']} MiB takes {said}."
+
+
+def _resident(startup):
+    """What the process holds in memory by its first answer."""
+    said = ", ".join(
+        f"{figures.spread(memory(startup, way, 'rss'))['median'] / 1024:.1f} MiB {name}"
+        for way, name in (("criu readyz", "by CRIU"), ("map readyz", "by mapping"), ("fault readyz", "by faulting"))
+    )
+    return f"Resident at the first answer, of {startup['mib']} MiB: {said}."
+
+
+def _clones(clones):
+    ready = {
+        engine: figures.spread([run[engine]["ready_ms"] for run in clones["runs"]])["median"] for engine in ("criu", "instant")
+    }
+    shared = [sum(run["instant"]["pss_kib"]) / 1024 for run in clones["runs"]]
+    return (
+        f"{clones['clones']} clones of {clones['mib']} MiB are all ready after {ready['instant']:.0f} ms, by the CRIU engine "
+        f"after {ready['criu']:.0f} ms; their proportional set sizes add up to {figures.spread(shared)['median']:.0f} MiB."
+    )
 
 
 def render(run):
     """All tables of a run."""
     parts = [_host(run["host"])]
     parts += [_startup(one) for one in run["startup"]]
+    if run.get("clones"):
+        parts.append("**Clones.** " + _clones(run["clones"]))
+    if run.get("afterwards"):
+        parts.append(_afterwards(run["afterwards"]))
     if run.get("checkpoint"):
         parts.append(_checkpoint(run["checkpoint"]))
     if run.get("idle"):
@@ -75,6 +121,11 @@ def kept(startup, way):
     return [run["samples"][way]["answer_ms"] for run in startup["runs"] if run["kept"]]
 
 
+def memory(startup, way, kind):
+    """What one way left in memory by its first answer, in KiB."""
+    return [run["samples"][way]["memory_kib"][kind] for run in startup["runs"] if run["kept"]]
+
+
 def _startup(startup):
     rounds = [run for run in startup["runs"] if run["kept"]]
     loudest = max(run["others"] for run in rounds)
@@ -85,27 +136,28 @@ def _startup(startup):
         "| to the first correct answer | min ms | median ms | p90 ms | of cold | of CRIU |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    cold = figures.spread(kept(startup, "cold"))["median"]
+    cold = median(startup, "cold")
     for way, name in WAYS.items():
-        if way not in rounds[0]["samples"]:
-            continue  # an earlier run, from before there was that way
         row = figures.spread(kept(startup, way))
-        criu = figures.spread(kept(startup, "criu echo" if way.endswith("echo") else "criu readyz"))["median"]
-        of_criu = "" if way == "cold" else f"{row['median'] / criu:.2f}"
+        criu = median(startup, "criu echo" if way.endswith("echo") else "criu readyz")
+        of_criu = "" if way in ("floor", "empty", "cold") else f"{row['median'] / criu:.3f}"
         lines.append(
             f"| {name} | {row['min']:.1f} | {row['median']:.1f} | {row['p90']:.1f} | {row['median'] / cold:.1%} | {of_criu} |"
         )
     lines += [
         "",
-        f"Break-even: a server of this size that warms up in less than "
-        f"{figures.spread(kept(startup, 'defrost readyz'))['median']:.0f} ms gains nothing.",
+        f"Break-even: a server of this size that warms up in less than {median(startup, 'map readyz'):.0f} ms gains nothing; "
+        f"with `criu restore`, in less than {median(startup, 'criu readyz'):.0f} ms.",
     ]
     for question in ("readyz", "echo"):
-        own = figures.paired(kept(startup, f"defrost {question}"), kept(startup, f"criu {question}"))
+        own = figures.paired(kept(startup, f"defrost-criu {question}"), kept(startup, f"criu {question}"))
         lines.append(
             f"defrost's own cost over CRIU, to {question}: {own['median']:+.1f} ms "
             f"(quartiles {own['q1']:+.1f} to {own['q3']:+.1f}, paired)."
         )
+    lines.append(f"`--wait-ready` took: {rounds[0]['samples']['wait-ready']['by']}.")
+    if "map touch" in rounds[0]["samples"]:
+        lines += [_touches(startup), _resident(startup)]
     lines.append(_method(rounds))
     return "\n".join(lines)
 
@@ -120,6 +172,25 @@ def _method(rounds):
         f"{sum(answer['lost_syns'] for answer in answers)}; worst gap between two ticks: median {gaps['median']:.2f} ms, "
         f"p90 {gaps['p90']:.2f} ms; from connected to answered: median {delays['median']:.2f} ms."
     )
+
+
+def _afterwards(afterwards):
+    """Each way beside the original of the same round."""
+    runs = afterwards["runs"]
+    lines = [
+        f"**Requests to a restored server** of {afterwards['mib']} MiB, beside the original's of the same round, n = {len(runs)}",
+        "",
+        "| | round trips a second | quartiles | time of a checksum | quartiles |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for way in runs[0]:
+        cells = []
+        for figure in ("round_trips_per_s", "checksum_ms"):
+            ratios = [run[way][figure] / run["original"][figure] for run in runs]
+            low, high = figures.quantile(ratios, 0.25), figures.quantile(ratios, 0.75)
+            cells.append(f"{figures.spread(ratios)['median']:.3f} | {low:.3f} to {high:.3f}")
+        lines.append(f"| {way} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _checkpoint(checkpoint):
