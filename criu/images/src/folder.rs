@@ -25,6 +25,7 @@ use crate::wire;
 #[derive(Clone, Debug)]
 pub struct ImageDir {
     path: PathBuf,
+    unknown: Unknown,
 }
 
 impl ImageDir {
@@ -35,9 +36,16 @@ impl ImageDir {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ReadError> {
         let path = path.into();
         match fs::read_dir(&path) {
-            Ok(_) => Ok(Self { path }),
+            Ok(_) => Ok(Self { path, unknown: Unknown::Accepted }),
             Err(source) => Err(ReadError::Folder { path, source }),
         }
+    }
+
+    /// The same folder, read by somebody who will write what was read: [`ReadError::UnknownField`] for whatever
+    /// would be lost on the way, in every file.
+    #[must_use]
+    pub fn strictly(self) -> Self {
+        Self { unknown: Unknown::Refused, ..self }
     }
 
     /// Where the folder is.
@@ -197,7 +205,7 @@ impl ImageDir {
         let mut records = Records::new(name, Layout::PipesData, &bytes)?;
         let mut pipes = Vec::new();
         while let Some(record) = records.next() {
-            let data: PipeData = decode(record?, "pipe_data_entry", Unknown::Accepted)?;
+            let data: PipeData = decode(record?, "pipe_data_entry", self.unknown)?;
             let contents = records.raw(data.length as usize)?.to_vec();
             pipes.push((data, contents));
         }
@@ -259,7 +267,7 @@ impl ImageDir {
             let (file, offset) = (name.to_owned(), further?.offset);
             return Err(ReadError::RecordCount { file, offset, expected: "end of file" });
         }
-        decode(record, message, Unknown::Accepted)
+        decode(record, message, self.unknown)
     }
 
     fn all<M: Message + Default>(
@@ -269,7 +277,7 @@ impl ImageDir {
         message: &'static str,
     ) -> Result<Vec<M>, ReadError> {
         let bytes = self.bytes(name)?;
-        Records::new(name, layout, &bytes)?.map(|r| decode(r?, message, Unknown::Accepted)).collect()
+        Records::new(name, layout, &bytes)?.map(|r| decode(r?, message, self.unknown)).collect()
     }
 
     /// Contents of a file. Takes no more memory than the file is long, nor than [`MAX_FILE`].

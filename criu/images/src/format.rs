@@ -67,6 +67,21 @@ impl Layout {
     }
 }
 
+/// The contents of a file: its magic numbers, then each record behind its length. `None` if a record is longer,
+/// or the whole is more, than is read again.
+pub(crate) fn contents(layout: Layout, records: impl Iterator<Item = Vec<u8>>) -> Option<Vec<u8>> {
+    let mut bytes: Vec<u8> = layout.magics().iter().flat_map(|magic| magic.to_le_bytes()).collect();
+    for (number, record) in records.enumerate() {
+        let length = u32::try_from(record.len()).ok().filter(|length| *length <= MAX_RECORD)?;
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&record);
+        if bytes.len() as u64 > MAX_FILE || number >= MAX_RECORDS {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
 /// The records of one file, in order. Ends after the first error.
 #[derive(Debug)]
 pub(crate) struct Records<'a> {
@@ -169,6 +184,15 @@ mod tests {
     fn records_follow_each_other_to_the_end() {
         let bytes = b"\x16\x31\x31\x58\x02\0\0\0ab\0\0\0\0\x01\0\0\0c";
         assert_eq!(collect(bytes).unwrap(), [b"ab".to_vec(), b"".to_vec(), b"c".to_vec()]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let records = [b"ab".to_vec(), Vec::new(), b"c".to_vec()];
+        let bytes = contents(Layout::Inventory, records.clone().into_iter()).unwrap();
+        assert_eq!(collect(&bytes).unwrap(), records);
+        let long = std::iter::once(vec![0; MAX_RECORD as usize + 1]);
+        assert_eq!(contents(Layout::Inventory, long), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The image files of CRIU as types: a reader with limits, and verification.
+//! The image files of CRIU as types: a reader with limits, verification, and a writer.
 //!
 //! CRIU dumps a process tree into a folder of small protobuf files and large files of raw pages.
-//! This crate reads what CRIU 4.2 writes and says whether the files are whole and fit together. It
-//! never runs CRIU, looks at no process, and writes nothing.
+//! This crate reads what CRIU 4.2 writes, says whether the files are whole and fit together, and
+//! writes the small ones. It never runs CRIU and looks at no process.
 //!
 //! ```no_run
 //! use criu_images::{ImageDir, verify};
@@ -26,6 +26,7 @@
 //! | module | what |
 //! |---|---|
 //! | `folder` | [`ImageDir`]: the files by name |
+//! | `write` | [`ImageWriter`]: the same files, written |
 //! | `verify`, `finding` | [`verify()`]: everything that is wrong, at once, each [`Finding`] with its remedy |
 //! | `error` | [`ReadError`]: one file that cannot be read, with the byte where |
 //! | `inventory`, `process` | what the dump was told; the tree of processes |
@@ -41,7 +42,8 @@
 //! files, records, their number and their parts have limits ([`MAX_FILE`], [`MAX_RECORD`],
 //! [`MAX_RECORDS`], [`MAX_PARTS`]), a length is believed only as far as the file goes, and a required
 //! field that is missing is an error as it is for CRIU. Fields of a later CRIU are passed over, but
-//! not in page maps, where they can change what the others mean.
+//! not in page maps, where they can change what the others mean, and not by who reads [strictly
+//! ](ImageDir::strictly) to write the file again: a message holds what it knows, and no more.
 //!
 //! Names are bytes, as they are on Linux. Register sets are decoded for x86 only.
 #![forbid(unsafe_code)]
@@ -66,6 +68,7 @@ mod time;
 mod timers;
 mod verify;
 mod wire;
+mod write;
 
 pub use cpuinfo::{CpuInfo, CpuInfoX86, CpuVendor};
 pub use credentials::Credentials;
@@ -77,7 +80,7 @@ pub use format::{MAX_FILE, MAX_PARTS, MAX_RECORD, MAX_RECORDS};
 pub use inventory::{IMAGE_VERSION, Inventory, LsmType, NetworkLock, Plugins};
 pub use mapped::MappedFile;
 pub use memory::{AioRing, Memory, Vma, VmaStatus};
-pub use pagemap::{Extent, PAGE_SIZE, PageFlags, Pagemap, PagemapEntry, PagemapHead};
+pub use pagemap::{Extent, PAGE_SIZE, PageFlags, Pagemap, PagemapEntry, PagemapHead, Run};
 pub use process::{FsInfo, KernelIds, Process};
 pub use registers::{
     ExtendedState, FloatingRegisters, GeneralRegisters, RegsMode, SegmentDescriptor, ShadowStackState,
@@ -92,3 +95,4 @@ pub use task::{
 pub use time::{TimeNamespace, Timespec};
 pub use timers::{IntervalTimer, PosixTimer, TaskTimers};
 pub use verify::{Report, verify};
+pub use write::{ImageWriter, WriteError};

@@ -3,6 +3,8 @@
 
 use bitflags::bitflags;
 
+use crate::write::WriteError;
+
 /// Bytes in a page of a pages file. CRIU writes whole pages of the machine; on x86 these are 4096.
 pub const PAGE_SIZE: u64 = 4096;
 
@@ -97,6 +99,25 @@ impl Extent {
     }
 }
 
+/// A run of pages for a map to come ([`Pagemap::of`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Address of the first page, or offset in shared memory; a multiple of [`PAGE_SIZE`].
+    pub vaddr: u64,
+    /// Number of pages.
+    pub pages: u64,
+    /// Where they are.
+    pub flags: PageFlags,
+}
+
+impl Run {
+    /// As CRIU writes it since 4.2.
+    fn entry(self) -> PagemapEntry {
+        let (flags, nr_pages) = (Some(self.flags.bits()), Some(self.pages));
+        PagemapEntry { vaddr: self.vaddr, compat_nr_pages: 0, in_parent: None, flags, nr_pages }
+    }
+}
+
 /// A page map as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pagemap {
@@ -109,6 +130,25 @@ impl Pagemap {
     /// A map without extents over the file `pages-<pages_id>.img`.
     pub(crate) fn new(pages_id: u32) -> Self {
         Self { pages_id, extents: Vec::new(), present_bytes: 0 }
+    }
+
+    /// A map of these runs over the file `pages-<pages_id>.img`, in the order in which their pages are there.
+    ///
+    /// # Errors
+    /// [`WriteError::Invalid`] for a run that cannot be: without pages, crooked, beyond the address space.
+    pub fn of(pages_id: u32, runs: impl IntoIterator<Item = Run>) -> Result<Self, WriteError> {
+        let mut map = Self::new(pages_id);
+        for run in runs {
+            map.push(&run.entry()).map_err(|what| WriteError::Invalid { file: map.pages_file(), what })?;
+        }
+        Ok(map)
+    }
+
+    /// The records that say this: what follows the head in a page map.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = PagemapEntry> + '_ {
+        self.extents
+            .iter()
+            .map(|extent| Run { vaddr: extent.vaddr, pages: extent.pages, flags: extent.flags }.entry())
     }
 
     /// Adds what a record says. Says what is wrong with it otherwise.
