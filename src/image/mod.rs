@@ -6,6 +6,7 @@
 //! | [`manifest`] | what is stored about an image |
 //! | [`mod@describe`] | finding it out about a fresh one |
 //! | [`open`] | an existing image |
+//! | [`chain`] | images that depend on earlier ones, and who needs an image |
 //! | [`mod@verify`] | whether it is whole and fits this host |
 //! | [`machine`] | the host as an image sees it |
 //! | [`record`] | values as checksummed bytes; the one place that names bincode |
@@ -13,11 +14,13 @@
 //!
 //! It must not know engines, the control socket or the running server: it gets values and paths.
 
+pub mod chain;
 mod cpu_features;
 pub mod describe;
 pub mod digest;
 mod elf;
 pub mod folder;
+mod living;
 pub mod machine;
 pub mod manifest;
 pub mod open;
@@ -25,6 +28,7 @@ mod process;
 pub mod record;
 pub mod verify;
 
+pub use chain::Users;
 pub use describe::{DescribeError, describe};
 pub use folder::{FolderError, Partial};
 pub use machine::Machine;

@@ -4,7 +4,7 @@
 //! here, and not by the first restore. This module must not know how the image was made.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,18 +12,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use criu_images::{
-    Core, Credentials, FileTable, ImageDir, Process, ReadError, RegularFile, TaskCore, TaskState,
-};
+use criu_images::{Credentials, FileTable, ImageDir, Process, ReadError, RegularFile};
 use thiserror::Error;
 
+use super::chain::ancestors;
 use super::digest::Digest;
 use super::elf::build_id;
+use super::living::{self, is_alive};
 use super::machine::Machine;
 use super::manifest::{
-    Capabilities, CriuRecord, ImageFile, Listen, MANIFEST, MANIFEST_NAME, Manifest, Need, NeededFile, Phase,
-    ProcessRecord, Stamp, SubjectRecord,
+    Capabilities, CriuRecord, ImageFile, ImageId, Listen, MANIFEST, MANIFEST_NAME, Manifest, Need,
+    NeededFile, Phase, ProcessRecord, Stamp, SubjectRecord,
 };
+use super::verify::check_ancestors;
 
 /// Why an image could not be described. It is still there, and is not to be completed.
 #[derive(Debug, Error)]
@@ -89,10 +90,17 @@ pub fn describe(
     let table = dir.files()?;
     let tree = dir.pstree()?;
     clock.lap("check the image");
+    let found = ancestors::find(&dir, &tree, &table)?;
+    let changed = check_ancestors(&found.ancestors, found.depth, false);
+    if !changed.is_empty() {
+        return Err(DescribeError::NotWhole { findings: changed.iter().map(ToString::to_string).collect() });
+    }
+    clock.lap("look at earlier images");
     let files = hash_files(folder)?;
     clock.lap("hash the image");
-    let needed = needed_files(&dir, &tree, &table)?;
+    let needed = needed_files(&dir, &tree, &table, &found.paths)?;
     clock.lap("hash what it needs");
+    let id = ImageId::fresh().map_err(|source| failed("name", folder, source))?;
     let machine = Machine::here().map_err(|source| failed("describe", Path::new("/proc"), source))?;
     let (processes, capabilities) = processes(&dir, &tree)?;
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -100,6 +108,7 @@ pub fn describe(
     Ok(Manifest {
         defrost: env!("CARGO_PKG_VERSION").to_owned(),
         format: MANIFEST.version,
+        id,
         created_unix_ns: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
         subject,
         machine,
@@ -107,6 +116,8 @@ pub fn describe(
         capabilities,
         processes,
         needed,
+        ancestors: found.ancestors,
+        depth: found.depth,
         listeners: listeners(&table),
         files,
         present_bytes: report.present_bytes,
@@ -133,7 +144,7 @@ impl<'a> Clock<'a> {
 }
 
 /// All files that a restore reads. Logs change, and statistics of a restore come later.
-fn hash_files(folder: &Path) -> Result<Vec<ImageFile>, DescribeError> {
+pub(super) fn hash_files(folder: &Path) -> Result<Vec<ImageFile>, DescribeError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(|source| failed("list", folder, source))? {
         let entry = entry.map_err(|source| failed("list", folder, source))?;
@@ -152,11 +163,13 @@ fn hash_files(folder: &Path) -> Result<Vec<ImageFile>, DescribeError> {
     Ok(files)
 }
 
-/// What a restore opens by path, each path once, for the most important of its uses.
+/// What a restore opens by path, each path once, for the most important of its uses. Pages files of ancestors are
+/// recorded with these, unless a process has one open.
 fn needed_files(
     dir: &ImageDir,
     tree: &[Process],
     table: &FileTable,
+    of_ancestors: &BTreeSet<PathBuf>,
 ) -> Result<Vec<NeededFile>, DescribeError> {
     // Unlinked files come back from the image itself, or from a name that CRIU made; nobody has to keep them.
     let remapped: BTreeSet<u32> = dir.remaps()?.iter().map(|remap| remap.file_id).collect();
@@ -168,6 +181,9 @@ fn needed_files(
             continue;
         }
         let need = uses.get(&file.id).copied().unwrap_or(Need::Open);
+        if need == Need::Mapped && of_ancestors.contains(file.path()) {
+            continue;
+        }
         let known = needed.entry(file.path()).or_insert((need, file));
         if rank(need) < rank(known.0) {
             known.0 = need;
@@ -192,22 +208,14 @@ fn rank(need: Need) -> u8 {
 /// What file ids are used for, other than being open.
 fn uses(dir: &ImageDir, tree: &[Process], table: &FileTable) -> Result<BTreeMap<u32, Need>, ReadError> {
     let mut uses = BTreeMap::new();
-    for process in tree {
-        if !is_alive(&dir.core(process.pid)?) {
-            continue;
-        }
-        let fs = dir.fs(process.pid)?;
+    for pid in living::pids(dir, tree)? {
+        let fs = dir.fs(pid)?;
         uses.extend([(fs.cwd_id, Need::Folder), (fs.root_id, Need::Folder)]);
-        let memory = dir.mm(process.pid)?;
+        let memory = dir.mm(pid)?;
         uses.extend(memory.mapped_files(table).map(|mapped| (mapped.file.id, Need::Mapped)));
         uses.insert(memory.exe_file_id, Need::Program);
     }
     Ok(uses)
-}
-
-/// A dead process in the tree has a core and nothing else.
-fn is_alive(core: &Core) -> bool {
-    core.task.as_ref().and_then(TaskCore::state).is_none_or(TaskState::has_memory)
 }
 
 /// The file as it is now. None for one whose path cannot be written down: it is left to CRIU's own check.

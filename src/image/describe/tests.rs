@@ -1,26 +1,26 @@
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use criu_images::{
-    Fdinfo, FileEntry, FileKind, FsInfo, InetSocket, Inventory, KernelIds, Memory, PagemapEntry, PagemapHead,
-    Remap, SocketOptions, ThreadCore, ThreadInfoX86, Vma, VmaStatus,
+    Core, Fdinfo, FileEntry, FileKind, FsInfo, InetSocket, Inventory, KernelIds, Memory, PagemapEntry,
+    PagemapHead, Remap, SocketOptions, TaskCore, ThreadCore, ThreadInfoX86, Vma, VmaStatus,
 };
 use prost::Message;
 use tempfile::TempDir;
 
 use super::*;
 
-const PID: u32 = 4711;
+pub(in crate::image) const PID: u32 = 4711;
 const DEAD: u32 = 4713;
 const COMMON: u32 = 0x5456_4319;
 
 /// An image of one process with two threads and a dead child, and the files around it.
-struct Scene {
+pub(in crate::image) struct Scene {
     root: TempDir,
-    image: PathBuf,
+    pub(in crate::image) image: PathBuf,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(in crate::image) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let image = root.path().join("image");
         fs::create_dir(&image).unwrap();
@@ -33,7 +33,7 @@ impl Scene {
         scene
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(in crate::image) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -176,10 +176,23 @@ impl Scene {
         fs::write(self.image.join("stats-restore"), "").unwrap();
     }
 
-    fn describe(&self) -> Result<Manifest, DescribeError> {
+    pub(in crate::image) fn describe(&self) -> Result<Manifest, DescribeError> {
         let criu = CriuRecord { version: (4, 2, 1), restore_flags: Vec::new() };
         let phases = vec![Phase { name: "dump".into(), micros: 7 }];
         describe(&self.image, SubjectRecord { name: "shop".into(), ..SubjectRecord::default() }, criu, phases)
+    }
+
+    /// A complete image of that name beside it, which a restore finds no port of taken.
+    pub(in crate::image) fn complete(&self, name: &str) -> PathBuf {
+        let partial = crate::image::Partial::create(&self.path(name)).unwrap();
+        for entry in fs::read_dir(&self.image).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), partial.path().join(entry.file_name())).unwrap();
+        }
+        let mut manifest = self.describe().unwrap();
+        manifest.listeners.clear();
+        crate::image::chain::dependents::register(&manifest, &partial.target()).unwrap();
+        partial.complete(&manifest).unwrap()
     }
 }
 
@@ -198,7 +211,14 @@ fn processes_and_privileges_are_those_of_the_image() {
     let phases: Vec<&str> = manifest.phases.iter().map(|phase| phase.name.as_str()).collect();
     assert_eq!(
         phases,
-        ["dump", "check the image", "hash the image", "hash what it needs", "describe the host"]
+        [
+            "dump",
+            "check the image",
+            "look at earlier images",
+            "hash the image",
+            "hash what it needs",
+            "describe the host"
+        ]
     );
 }
 
@@ -241,18 +261,11 @@ fn needed_files_are_listed_once_with_their_use() {
 
 #[test]
 fn what_was_described_passes_verification_and_what_changes_does_not() {
+    use crate::image::Image;
     use crate::image::verify::{VerifyOptions, verify};
-    use crate::image::{Image, Partial};
 
     let scene = Scene::new();
-    let partial = Partial::create(&scene.path("img")).unwrap();
-    for entry in fs::read_dir(&scene.image).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), partial.path().join(entry.file_name())).unwrap();
-    }
-    let mut manifest = scene.describe().unwrap();
-    manifest.listeners.clear();
-    let path = partial.complete(&manifest).unwrap();
+    let path = scene.complete("img");
     let image = Image::open(&path).unwrap();
     let options = VerifyOptions { full: true, pids: false, ..VerifyOptions::default() };
     assert_eq!(verify(&image, &options), []);

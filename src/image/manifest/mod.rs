@@ -8,6 +8,10 @@
 //! Texts that need not be UTF-8 on Linux (arguments, paths) are stored with the replacement character in the
 //! place of what is not: a checkpoint does not fail over a name.
 
+mod ancestor;
+mod first;
+mod id;
+mod path;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -21,11 +25,21 @@ use super::digest::Digest;
 use super::machine::Machine;
 use super::record::{self, Kind, RecordError};
 
+pub use ancestor::{Ancestor, AncestorFile};
+pub use id::ImageId;
+pub use path::StoredPath;
+
 /// The manifest's name in the image folder.
 pub const MANIFEST_NAME: &str = "defrost.manifest";
 
-/// Magic and format of the manifest. Every change of a type in this module raises the version.
-pub const MANIFEST: Kind = Kind { magic: *b"DEFRMANI", version: 1 };
+/// Magic and format of the manifest. Every change of a type in this module raises the version, once for each
+/// release: the format that it was before is frozen, and still read.
+///
+/// | format | what changed |
+/// |---|---|
+/// | 1 | |
+/// | 2 | the image's id, its ancestors and their depth |
+pub const MANIFEST: Kind = Kind { magic: *b"DEFRMANI", version: 2 };
 
 /// Magic and format of a [`SubjectRecord`] on its way to the process that finishes the folder.
 pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 1 };
@@ -35,8 +49,10 @@ pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 1 };
 pub struct Manifest {
     /// Version of the defrost that completed the image.
     pub defrost: String,
-    /// Format of this manifest: the version of [`MANIFEST`].
+    /// Format of this manifest as it was stored: a version of [`MANIFEST`].
     pub format: u32,
+    /// The identity of this image, which its copies share. One of format 1 has it from the hash of its manifest.
+    pub id: ImageId,
     /// When the image was completed, in nanoseconds since the Unix epoch.
     pub created_unix_ns: u64,
     /// What the server said of itself before the dump.
@@ -51,6 +67,11 @@ pub struct Manifest {
     pub processes: Vec<ProcessRecord>,
     /// Files outside the image that a restore opens again: the program, mapped libraries, open files.
     pub needed: Vec<NeededFile>,
+    /// Earlier images that memory is still mapped from. Empty for an image that is whole by itself.
+    pub ancestors: Vec<Ancestor>,
+    /// How many images were made one upon the other before this one: 0 without ancestors, else one more than the
+    /// deepest of them.
+    pub depth: u32,
     /// TCP listeners that were open at the dump: the engine binds them at restore, before the server runs. A
     /// server that quiesces has none here, but in [`SubjectRecord::listens`].
     pub listeners: Vec<Listen>,
@@ -76,7 +97,13 @@ impl Manifest {
     /// # Errors
     /// See [`record::decode`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
-        record::decode(MANIFEST, bytes)
+        match record::decode(MANIFEST, bytes) {
+            // Told only once the checksum was right.
+            Err(RecordError::Older { found, .. }) if found == first::FIRST.version => {
+                first::from_bytes(bytes)
+            }
+            read => read,
+        }
     }
 
     /// The image files whose contents are memory pages, summed, in bytes.

@@ -1,3 +1,6 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -7,6 +10,7 @@ pub(crate) fn manifest() -> Manifest {
     Manifest {
         defrost: "0.1.0".into(),
         format: MANIFEST.version,
+        id: ImageId::of_manifest(b"any bytes"),
         created_unix_ns: 1_790_000_000_000_000_000,
         subject: SubjectRecord {
             name: "shop".into(),
@@ -45,6 +49,19 @@ pub(crate) fn manifest() -> Manifest {
             build_id: Some("c0ffee".into()),
             blake3: Some(Digest::of(b"shop")),
         }],
+        ancestors: vec![Ancestor {
+            image: StoredPath::new(OsStr::from_bytes(b"/srv/not \xff unicode")),
+            id: ImageId::of_manifest(b"other bytes"),
+            files: vec![AncestorFile {
+                name: "pages-1.img".into(),
+                size: 8192,
+                mode: 0o100_600,
+                stamp: Stamp { device: 1, inode: 9, modified_unix_ns: 8, changed_unix_ns: 7 },
+                blake3: Digest::of(b"earlier pages"),
+                mapped_bytes: 4096,
+            }],
+        }],
+        depth: 1,
         listeners: vec![Listen {
             name: String::new(),
             address: "[::1]:9".parse().unwrap(),
@@ -63,10 +80,14 @@ pub(crate) fn manifest() -> Manifest {
 
 #[test]
 fn a_manifest_comes_back_from_bytes_and_from_json() {
-    let manifest = manifest();
+    let mut manifest = manifest();
     assert_eq!(Manifest::from_bytes(&manifest.to_bytes().unwrap()).unwrap(), manifest);
     let json = serde_json::to_string(&manifest).unwrap();
+    assert!(json.contains("/srv/not \u{fffd} unicode"), "{json}");
+    manifest.ancestors[0].image = StoredPath::new("/srv/unicode");
+    let json = serde_json::to_string(&manifest).unwrap();
     assert_eq!(serde_json::from_str::<Manifest>(&json).unwrap(), manifest);
+    assert!(json.contains(&format!(r#""id":"{}""#, manifest.id)) && manifest.id.to_string().len() == 32);
     assert!(json.contains(r#""need":"program""#) && json.contains(r#""address":"127.0.0.1:8080""#), "{json}");
     let subject = manifest.subject;
     assert_eq!(SubjectRecord::from_bytes(&subject.to_bytes().unwrap()).unwrap(), subject);
@@ -79,6 +100,28 @@ fn a_manifest_cut_anywhere_is_refused() {
         let error = Manifest::from_bytes(&bytes[..len]).unwrap_err();
         assert!(matches!(error, RecordError::Short { .. }), "cut at {len}: {error}");
     }
+}
+
+/// What a defrost of format 1 stored: the manifest above, without what came later.
+const FIRST_FORMAT: &[u8] = include_bytes!("tests/first.bin");
+
+#[test]
+fn a_manifest_of_the_first_format_is_read() {
+    let read = Manifest::from_bytes(FIRST_FORMAT).unwrap();
+    let id = ImageId::of_manifest(FIRST_FORMAT);
+    assert_eq!(read, Manifest { format: 1, id, ancestors: Vec::new(), depth: 0, ..manifest() });
+    for len in 0..FIRST_FORMAT.len() {
+        Manifest::from_bytes(&FIRST_FORMAT[..len]).unwrap_err();
+    }
+    let mut flipped = FIRST_FORMAT.to_vec();
+    flipped[100] ^= 4;
+    let error = Manifest::from_bytes(&flipped).unwrap_err();
+    assert!(matches!(error, RecordError::Checksum { .. }), "{error}");
+}
+
+#[test]
+fn no_two_images_have_one_id() {
+    assert_ne!(ImageId::fresh().unwrap(), ImageId::fresh().unwrap());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! whose small files have their hashes of the dump is decoded by nobody here, as it was checked in full when
 //! it was completed. This module must not know how an image is restored.
 
+mod ancestors;
 mod completeness;
 mod finding;
 mod fit;
@@ -17,6 +18,7 @@ mod privileges;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub(super) use ancestors::check as check_ancestors;
 pub use finding::{Class, Finding};
 pub use fit::KERNEL_FLOOR;
 pub use host::Host;
@@ -100,6 +102,7 @@ pub fn verify_on(image: &Image, options: &VerifyOptions, host: &Host) -> Vec<Fin
     findings.extend(fit::check(manifest, &host.machine, options.criu_version));
     findings
         .extend(options.capabilities.and_then(|own| privileges::check(&manifest.capabilities, &own, host)));
+    findings.extend(ancestors::check(&manifest.ancestors, manifest.depth, options.full));
     findings.extend(needed::check(&manifest.needed, options.full));
     findings.extend(memory::check(manifest.present_bytes, options.copies, host.available_memory));
     // These two may wait, and a port may belong to a process that the first waits for.
@@ -110,6 +113,13 @@ pub fn verify_on(image: &Image, options: &VerifyOptions, host: &Host) -> Vec<Fin
         findings.extend(ports::check(manifest, &options.rebound, options.pid_wait.min(LIVE_GRACE)));
     }
     findings
+}
+
+/// Compares the earlier images that this one depends on with what they were. Empty if all are there and unchanged.
+#[must_use]
+pub fn verify_ancestors(image: &Image) -> Vec<Finding> {
+    let manifest = image.manifest();
+    ancestors::check(&manifest.ancestors, manifest.depth, false)
 }
 
 #[cfg(test)]
@@ -124,6 +134,7 @@ mod tests {
         let mut manifest = manifest();
         manifest.machine = Machine::here().unwrap();
         (manifest.processes, manifest.needed, manifest.files) = Default::default();
+        (manifest.ancestors, manifest.depth) = Default::default();
         (manifest.listeners, manifest.subject.listens) = Default::default();
         manifest
     }
@@ -164,6 +175,7 @@ mod tests {
             "processor lacks what the dumped process may use: warp_drive",
             "CRIU 3.17.1 is older",
             "restore lacks capabilities",
+            "image depends on /srv/not \u{fffd} unicode, which is gone",
             "program /srv/shop is gone",
             "restore needs",
             "address 127.0.0.1",
@@ -171,11 +183,11 @@ mod tests {
         ] {
             assert_eq!(begins(what), 1, "{what}: {findings:#?}");
         }
-        assert_eq!(findings.len(), 8, "{findings:#?}");
+        assert_eq!(findings.len(), 9, "{findings:#?}");
 
         let elsewhere = VerifyOptions { pids: false, ports: false, ..options };
         let findings = verify(&Image::pretend(folder.path(), manifest), &elsewhere);
         assert!(findings.iter().all(|finding| finding.class != Class::Busy), "{findings:#?}");
-        assert_eq!(findings.len(), 6);
+        assert_eq!(findings.len(), 7);
     }
 }

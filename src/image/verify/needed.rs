@@ -13,8 +13,8 @@ use crate::image::manifest::{Need, NeededFile, Stamp};
 
 const REMEDY: &str = "put the file of the dump back, or make a new checkpoint";
 
-pub(super) fn check(needed: &[NeededFile], full: bool) -> Vec<Finding> {
-    needed.iter().filter_map(|file| check_file(file, full)).collect()
+pub(super) fn check<'a>(needed: impl IntoIterator<Item = &'a NeededFile>, full: bool) -> Vec<Finding> {
+    needed.into_iter().filter_map(|file| check_file(file, full)).collect()
 }
 
 fn check_file(file: &NeededFile, full: bool) -> Option<Finding> {
