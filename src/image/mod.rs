@@ -7,6 +7,7 @@
 //! | [`mod@describe`] | finding it out about a fresh one |
 //! | [`open`] | an existing image |
 //! | [`chain`] | images that depend on earlier ones, and who needs an image |
+//! | [`mod@remove`] | an image that nobody needs, removed |
 //! | [`mod@verify`] | whether it is whole and fits this host |
 //! | [`machine`] | the host as an image sees it |
 //! | [`record`] | values as checksummed bytes; the one place that names bincode |
@@ -26,6 +27,7 @@ pub mod manifest;
 pub mod open;
 mod process;
 pub mod record;
+pub mod remove;
 pub mod verify;
 
 pub use chain::Users;
@@ -34,6 +36,7 @@ pub use folder::{FolderError, Partial};
 pub use machine::Machine;
 pub use manifest::{Manifest, SubjectRecord};
 pub use open::{Image, ImageError};
+pub use remove::{RemoveError, remove};
 pub use verify::{Class, Finding, Host, VerifyOptions, verify};
 
 /// The file that every CRIU image has.

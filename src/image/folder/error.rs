@@ -64,6 +64,12 @@ pub enum FolderError {
         /// The target.
         target: PathBuf,
     },
+    /// There is nothing at the target, or an empty folder.
+    #[error("{} holds no image", target.display())]
+    NoImage {
+        /// The target.
+        target: PathBuf,
+    },
     /// The target is a folder of somebody else.
     #[error("{} belongs to user {owner}", target.display())]
     NotOurs {
@@ -148,7 +154,7 @@ impl FolderError {
             }
             Self::Io { source, path, .. } => return io_hint(source, path),
             Self::Manifest(error) => error.hint().into(),
-            Self::NotPartial { .. } | Self::InUse { .. } => return None,
+            Self::NoImage { .. } | Self::NotPartial { .. } | Self::InUse { .. } => return None,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! new image. This module must not know what an image consists of, but for the manifest, which is written last.
 
 mod error;
+mod removal;
 mod stale;
 mod target;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use nix::unistd::geteuid;
 
 pub use error::FolderError;
+pub use removal::remove;
 use target::{Occupant, Target, contents, partial_creator};
 
 use super::manifest::{MANIFEST_NAME, Manifest};
@@ -48,14 +50,7 @@ impl Partial {
     pub fn create(target: &Path) -> Result<Self, FolderError> {
         let (target, _) = Target::examine(target)?;
         stale::sweep(&target);
-        let prefix = target.sibling(".", &format!(".partial-{}-", std::process::id()));
-        let made = tempfile::Builder::new()
-            .prefix(&prefix)
-            .rand_bytes(12)
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(&target.parent)
-            .map_err(|source| failed("create a folder in", &target.parent, source))?;
-        Ok(Self { path: made.keep(), target, _lock: None })
+        Ok(Self { path: temporary(&target)?, target, _lock: None })
     }
 
     /// Takes over a partial folder that another process created, and locks it.
@@ -165,6 +160,18 @@ impl Partial {
         }
         synced
     }
+}
+
+/// A new folder beside the target, of a name that is swept once nobody works on it.
+fn temporary(target: &Target) -> Result<PathBuf, FolderError> {
+    let prefix = target.sibling(".", &format!(".partial-{}-", std::process::id()));
+    let made = tempfile::Builder::new()
+        .prefix(&prefix)
+        .rand_bytes(12)
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(&target.parent)
+        .map_err(|source| failed("create a folder in", &target.parent, source))?;
+    Ok(made.keep())
 }
 
 /// Whether we, or root, own what has this metadata, and nobody else may write to it.

@@ -232,6 +232,22 @@ fn a_discarded_folder_leaves_its_log() {
 }
 
 #[test]
+fn a_removed_image_is_gone_and_nothing_else_is_removed() {
+    let root = root();
+    let target = root.path().join("img");
+    checkpoint(&target, "one").unwrap();
+    symlink("img", root.path().join("link")).unwrap();
+    assert_eq!(remove(&root.path().join("link")).unwrap(), root.path().canonicalize().unwrap().join("img"));
+    assert_eq!(names(root.path()), ["link"]);
+    assert!(matches!(remove(&target).unwrap_err(), FolderError::NoImage { .. }));
+    fs::create_dir(&target).unwrap();
+    assert!(matches!(remove(&target).unwrap_err(), FolderError::NoImage { .. }));
+    fs::write(target.join("thesis.txt"), "42").unwrap();
+    assert!(matches!(remove(&target).unwrap_err(), FolderError::Foreign { .. }));
+    assert_eq!(names(&target), ["thesis.txt"]);
+}
+
+#[test]
 fn leftovers_of_the_dead_are_swept_and_others_stay() {
     let root = root();
     let target = root.path().join("img");
