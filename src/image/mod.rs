@@ -7,6 +7,7 @@
 //! | [`mod@describe`] | finding it out about a fresh one |
 //! | [`open`] | an existing image |
 //! | [`chain`] | images that depend on earlier ones, and who needs an image |
+//! | [`mod@flatten`] | a dependent image made whole |
 //! | [`mod@remove`] | an image that nobody needs, removed |
 //! | [`mod@verify`] | whether it is whole and fits this host |
 //! | [`machine`] | the host as an image sees it |
@@ -20,6 +21,7 @@ mod cpu_features;
 pub mod describe;
 pub mod digest;
 mod elf;
+pub mod flatten;
 pub mod folder;
 mod living;
 pub mod machine;
@@ -32,6 +34,7 @@ pub mod verify;
 
 pub use chain::Users;
 pub use describe::{DescribeError, describe};
+pub use flatten::{FlattenError, flatten};
 pub use folder::{FolderError, Partial};
 pub use machine::Machine;
 pub use manifest::{Manifest, SubjectRecord};

@@ -24,7 +24,8 @@ pub use fit::KERNEL_FLOOR;
 pub use host::Host;
 pub use privileges::capabilities_of_child;
 
-use super::manifest::{Capabilities, Manifest};
+use super::chain::live::is_pages_file;
+use super::manifest::{Capabilities, Manifest, Need, NeededFile};
 use super::open::Image;
 
 /// How long a live process may hold a pid or port before it is told: one that has just been killed takes a moment
@@ -120,6 +121,20 @@ pub fn verify_on(image: &Image, options: &VerifyOptions, host: &Host) -> Vec<Fin
 pub fn verify_ancestors(image: &Image) -> Vec<Finding> {
     let manifest = image.manifest();
     ancestors::check(&manifest.ancestors, manifest.depth, false)
+}
+
+/// Whether the image itself and all that it depends on are what they were, to the last byte, wherever it may fit.
+pub(super) fn check_whole(image: &Image) -> Vec<Finding> {
+    let manifest = image.manifest();
+    let mut findings = completeness::check(image.path(), manifest, true);
+    findings.extend(ancestors::check(&manifest.ancestors, manifest.depth, true));
+    // The first format lists pages files of earlier images here.
+    let pages = |file: &&NeededFile| {
+        let name = file.path.rsplit('/').next();
+        file.need == Need::Mapped && name.is_some_and(is_pages_file)
+    };
+    findings.extend(needed::check(manifest.needed.iter().filter(pages), true));
+    findings
 }
 
 #[cfg(test)]
