@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::image::folder::{FolderError, Partial};
 use crate::image::verify::Finding;
-use crate::image::{Image, SubjectRecord};
+use crate::image::{Image, SubjectRecord, Users};
 use crate::wake::{Origin, Params};
 use channel::{Arrival, ReportReader};
 
@@ -178,6 +178,14 @@ pub enum DumpError {
         /// The image folder.
         target: PathBuf,
     },
+    /// The target is an image that others need.
+    #[error("{} cannot be replaced: it is needed by {users}", target.display())]
+    Needed {
+        /// The image folder.
+        target: PathBuf,
+        /// Images that depend on it, and other processes that use memory of it.
+        users: Users,
+    },
     /// The process that should have driven the dump did not start, or was killed.
     #[error("the helper process {problem}: {source}")]
     Helper {
@@ -206,8 +214,10 @@ impl DumpError {
             Self::Folder(error) => error.hint(),
             Self::Criu(error) => error.hint().map(str::to_owned),
             Self::InUse { .. } => {
-                Some("name another folder, or restore with --memory copy from now on".to_owned())
+                let whole = "images that `defrost image flatten` made whole";
+                Some(format!("name another folder, or restore {whole} with --memory copy from now on"))
             }
+            Self::Needed { users, .. } => Some(format!("name another folder, or {}", users.hint())),
             Self::Helper { .. } => {
                 Some("look for a kill or an out-of-memory event in the kernel's log".to_owned())
             }

@@ -12,6 +12,7 @@ use criu_driver::Criu;
 use super::{
     Dump, DumpError, DumpOrder, Engine, EngineName, Prepared, RestoreError, RestoreOrder, RestoredProcess,
 };
+use crate::image::Users;
 use crate::image::folder::Partial;
 
 /// Dumps and restores by CRIU.
@@ -60,6 +61,10 @@ impl Engine for CriuEngine {
         self.find()?;
         if maps_files_of(target) {
             return Err(DumpError::InUse { target: target.to_owned() });
+        }
+        let users = Users::of(target);
+        if !users.is_empty() {
+            return Err(DumpError::Needed { target: target.to_owned(), users });
         }
         Ok(Prepared::Folder(Partial::create(target)?))
     }

@@ -17,6 +17,9 @@ use super::{
     ENDED_THE_SUBJECT, FAILED, FIRST_KEPT_FD, LEFT_RUNNING, LOG_NAME, ORDER_FD, PROCESS_NAME, ROLE_VARIABLE,
     WORKER_FD,
 };
+use crate::engine::DumpError;
+use crate::image::Users;
+use crate::image::chain::dependents;
 use crate::image::describe::describe;
 use crate::image::folder::{FolderError, Partial};
 use crate::image::manifest::{CriuRecord, Phase};
@@ -145,6 +148,15 @@ impl Helper {
                 hint: error.hint(),
             })?;
         let bytes = manifest.files.iter().map(|file| file.size).sum();
+        let target = partial.target();
+        // Others may have begun to need the image of that name meanwhile.
+        let users = Users::of(&target);
+        if !users.is_empty() {
+            let needed = DumpError::Needed { target, users };
+            return Err(Failure { cause: needed.to_string(), hint: needed.hint() });
+        }
+        // An image without a record is as good, and most often found all the same; nobody can be told.
+        let _ = dependents::register(&manifest, &target);
         let image = partial.complete(&manifest).map_err(unfinished)?;
         let took_us = micros(self.started.elapsed());
         Ok(Report::Complete { image: image.as_path().into(), bytes, frozen_us, took_us })
