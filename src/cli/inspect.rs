@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::failure::{FAILED, Failure};
 use super::restore::open;
-use crate::image::{Image, Manifest};
+use crate::image::{Image, Users};
 
 /// Show what is in an image: manifest, processes, memory, files
 #[derive(Debug, clap::Args)]
@@ -59,11 +59,25 @@ fn describe(image: &Image) -> Result<String, std::fmt::Error> {
         manifest.files.len(),
         size(manifest.present_bytes)
     )?;
-    lists(out, manifest)?;
+    lists(out, image)?;
     Ok(text)
 }
 
-fn lists(out: &mut String, manifest: &Manifest) -> std::fmt::Result {
+fn lists(out: &mut String, image: &Image) -> std::fmt::Result {
+    let manifest = image.manifest();
+    writeln!(out, "depends on")?;
+    for ancestor in &manifest.ancestors {
+        let mapped = ancestor.files.iter().map(|file| file.mapped_bytes).sum();
+        writeln!(out, "  {} of image {}", size(mapped), ancestor.image.as_path().display())?;
+    }
+    writeln!(out, "needed by")?;
+    let users = Users::of(image.path());
+    for image in &users.images {
+        writeln!(out, "  image {}", image.display())?;
+    }
+    for process in &users.processes {
+        writeln!(out, "  {process}")?;
+    }
     writeln!(out, "processes")?;
     for process in &manifest.processes {
         writeln!(out, "  {} with {} threads", process.pid, process.threads.len())?;
@@ -88,7 +102,7 @@ fn lists(out: &mut String, manifest: &Manifest) -> std::fmt::Result {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),

@@ -9,6 +9,7 @@ mod check;
 mod checkpoint;
 mod ctl;
 mod failure;
+mod image;
 mod inspect;
 mod restore;
 mod run;
@@ -48,6 +49,7 @@ enum Command {
     Resources(ask::Arguments),
     Ctl(ctl::Arguments),
     Inspect(inspect::Arguments),
+    Image(image::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Resources(arguments) => ask::run("resources", &arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Image(arguments) => image::run(&arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())
