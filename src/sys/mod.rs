@@ -4,9 +4,22 @@
 
 #![allow(unsafe_code, reason = "the one place for it; each operation says why it is sound")]
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod areas;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod call;
 pub mod cpu;
 pub mod descriptors;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod discard;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod ledger;
 pub mod memory;
 pub mod message;
 pub mod process;
 pub mod random;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod remap;
+
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod tests;
