@@ -187,11 +187,21 @@ impl Transaction {
                 .into_iter()
                 .map(|(name, address)| Listen { name, address, reuse_port: false })
                 .collect(),
+            ledger: ledger(),
             leave_running: self.request.leave_running,
             phases,
             ..SubjectRecord::default()
         }
     }
+}
+
+/// Where this process can be told that a file stands in for its memory.
+fn ledger() -> Option<manifest::LedgerRecord> {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return crate::sys::ledger::place()
+        .map(|place| manifest::LedgerRecord { count: place.count, anchors: place.anchors });
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    return None;
 }
 
 /// Reports, on a thread that ends with it: one of the runtime's would stay, and be in the next image.

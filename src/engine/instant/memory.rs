@@ -7,6 +7,7 @@ use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
 
 use super::plan::{any, exactly};
+use super::seams;
 use super::source::Source;
 use super::support::Reasons;
 use super::vdso;
@@ -21,7 +22,10 @@ const BYTES: u64 = 1 << 30;
 const HOLES: std::ops::Range<u64> = 0x1000_0000_0000..0x5000_0000_0000;
 /// Programs do not get addresses from here on unless they ask for them (arch/x86 TASK_SIZE_MAX, four levels).
 pub(super) const SPACE_END: u64 = 0x7fff_ffff_f000;
-/// madvise(2).
+/// Advice of madvise(2), by number, that must outlast the mapping: what comes in the place of a mapped page that is
+/// given back has none. A file cannot be wiped on fork at all.
+const LASTING_ADVICE: u64 =
+    1 << libc::MADV_DONTFORK | 1 << libc::MADV_MERGEABLE | 1 << libc::MADV_DONTDUMP | 1 << MADV_WIPEONFORK;
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_GUARD_INSTALL: u64 = 102;
 /// What a mapping may be made of beside its kind.
@@ -44,6 +48,11 @@ impl Layout {
         let mut vmas = source.memory.vmas.clone();
         vmas.retain(|vma| !vma.area().intersects(VmaStatus::VSYSCALL | VmaStatus::GUARD));
         vmas.sort_by_key(|vma| vma.start);
+        Self { vmas }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(vmas: Vec<Vma>) -> Self {
         Self { vmas }
     }
 
@@ -88,18 +97,18 @@ pub(super) trait Backing {
 
 /// A piece of memory whose pages are in the pages file, within one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    start: u64,
-    len: u64,
-    offset: u64,
-    vma: usize,
+pub(super) struct Piece {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) offset: u64,
+    pub(super) vma: usize,
 }
 
-/// Calls that bring all memory back.
+/// Calls that bring all memory back: by mapping, but for these pages, or by copying.
 pub(super) fn calls(
     source: &Source,
     layout: &Layout,
-    map: bool,
+    seams: Option<&[u64]>,
     backing: &mut dyn Backing,
     writer: &mut Writer,
     reasons: &mut Reasons,
@@ -110,8 +119,17 @@ pub(super) fn calls(
         }
     }
     let pieces = pieces(source, layout, reasons);
-    let (mapped, read): (Vec<Piece>, Vec<Piece>) =
-        pieces.into_iter().partition(|piece| map && is_mapped(&layout.vmas[piece.vma], piece));
+    let mappable = |piece: &Piece| is_mapped(&layout.vmas[piece.vma], piece);
+    let (mapped, read): (Vec<Piece>, Vec<Piece>) = match seams {
+        None => (Vec::new(), pieces),
+        Some(seams) => pieces
+            .into_iter()
+            .flat_map(|piece| {
+                let pages = seams::within(seams, &piece, layout.vmas[piece.vma].start);
+                if mappable(&piece) { seams::cut(piece, pages) } else { vec![piece] }
+            })
+            .partition(mappable),
+    };
     let mut filled = vec![false; layout.vmas.len()];
     read.iter().for_each(|piece| filled[piece.vma] = true);
     let mut calls = Vec::new();
@@ -215,15 +233,14 @@ fn push(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's; executable memory
-/// may not come from every file system; and a file cannot be wiped on fork.
+/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's, and executable
+/// memory may not come from every file system.
 fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
-    let wiped = vma.madv.unwrap_or(0) >> MADV_WIPEONFORK & 1 != 0;
     piece.len >= LEAST_MAPPED * PAGE_SIZE
         && vma.area().contains(VmaStatus::ANON_PRIVATE)
         && vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() == 0
         && vma.prot & libc::PROT_EXEC.cast_unsigned() == 0
-        && !wiped
+        && vma.madv.unwrap_or(0) & LASTING_ADVICE == 0
 }
 
 /// Makes one mapping, writable if pages will be read into it.

@@ -17,11 +17,13 @@
 //! and what is done cannot drift apart. Nothing is started before all have agreed.
 
 mod backing;
+mod choice;
 mod descriptors;
 mod exit;
 mod frame;
 mod memory;
 mod plan;
+mod seams;
 mod source;
 mod start;
 mod state;
@@ -40,12 +42,16 @@ use super::{
 /// How the memory of an image comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryMode {
-    /// Mapped if the process's allocator is known to be right with that, else copied.
+    /// Mapped if the process is right with that, which it says of itself; else copied.
     #[default]
     Auto,
     /// Large pieces are private mappings of the image's pages file, which must stay as it is while the process
-    /// lives. A page that the process gives back by `MADV_DONTNEED` then shows the file again instead of zeros,
-    /// so an allocator that counts on zeros there breaks.
+    /// lives.
+    ///
+    /// A page that a process gives back by `MADV_DONTNEED` would then show the file again instead of zeros, and
+    /// memory that it extends by `mremap` would go on with the file. A process that links this library has its own
+    /// [`madvise`](crate::sys::discard) and [`mremap`](crate::sys::remap), which make up for it, whatever its
+    /// allocator. They say what they do not cover: code that makes these system calls without the C library.
     Map,
     /// All of it is read into memory of the process's own.
     Copy,

@@ -1,18 +1,19 @@
 //! The plan as a whole: from an image to what the restorer carries out.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 
 use criu_restorer::plan::{CODE_ROOM, Call, Header, SIZE_LIMIT, STACK, Step, Thread, Writer};
 
 use super::MemoryMode;
 use super::backing::Files;
+use super::choice::{Choice, choose};
 use super::descriptors::{Descriptors, descriptors};
 use super::memory::{self, Backing, Layout, SPACE_END};
 use super::source::Source;
 use super::support::Reasons;
 use super::{exit, state, threads, vdso};
+use crate::image::Manifest;
 
 const PAGE: u64 = 4096;
 /// Room for the vDSO with its data while it waits.
@@ -58,6 +59,7 @@ pub(super) fn pointer_to_text(writer: &mut Writer, text: &[u8]) -> u64 {
 /// The kernel's own.
 pub(super) fn plan(
     source: &Source,
+    manifest: &Manifest,
     memory: MemoryMode,
     report: impl AsFd,
     given: &[u64],
@@ -79,10 +81,12 @@ pub(super) fn plan(
     });
     let code = exit::code(source, &layout);
     reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
-    let (memory, memory_reason) = choose(source, memory);
+    let Choice { memory, reason: memory_reason, entry } = choose(manifest, &layout, memory);
     let mut writer = Writer::new(home);
-    let map = memory == MemoryMode::Map;
-    let mut calls = memory::calls(source, &layout, map, &mut files, &mut writer, reasons);
+    let seams = (memory == MemoryMode::Map).then_some(manifest.seams.as_slice());
+    let mut calls = memory::calls(source, &layout, seams, &mut files, &mut writer, reasons);
+    let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
+    calls.extend(entered.unwrap_or_default());
     calls.extend(state::early(source, program, &mut writer));
     calls.extend(descriptors.calls(&mut writer));
     let code = code.unwrap_or_default();
@@ -131,24 +135,4 @@ fn lay_out(
         ..header
     };
     writer.finish(&header)
-}
-
-/// How memory comes back, which is never [`MemoryMode::Auto`], and why.
-///
-/// Mapping is right where the allocator does not count on zeros after `MADV_DONTNEED`: glibc's does not. Its calloc
-/// takes memory for fresh only beyond what the arena has ever used (malloc.c, `__libc_calloc`: `max_system_mem` of
-/// the main arena, `mprotect_size` of a heap of another), and what it cuts off lies below that; new thread stacks
-/// are cleared where it matters. The allocator is known of one program only, which is this one.
-fn choose(source: &Source, wanted: MemoryMode) -> (MemoryMode, &'static str) {
-    if wanted != MemoryMode::Auto {
-        return (wanted, "it was asked for");
-    }
-    let identity = |meta: Metadata| (meta.dev(), meta.ino());
-    let of = |path: &std::path::Path| std::fs::metadata(path).ok().map(identity);
-    let same = source.path(source.memory.exe_file_id).and_then(of);
-    if same.is_some() && same == of("/proc/self/exe".as_ref()) && cfg!(target_env = "gnu") {
-        (MemoryMode::Map, "the allocator is known to be right with it")
-    } else {
-        (MemoryMode::Copy, "the allocator is not known")
-    }
 }

@@ -77,7 +77,8 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
     };
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
         .map_err(|error| started("making a pipe")(error.into()))?;
-    let made = plan(&source, memory, &writer, &given, &mut reasons).map_err(started("planning"))?;
+    let made = plan(&source, order.image.manifest(), memory, &writer, &given, &mut reasons)
+        .map_err(started("planning"))?;
     let Some(plan) = made else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
     let origin = Origin {
         engine: EngineName::Instant.to_string(),

@@ -3,6 +3,7 @@
 //! Runs once, outside the dumped tree, after the engine is done; whatever is wrong with the image is found
 //! here, and not by the first restore. This module must not know how the image was made.
 
+mod seams;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -103,6 +104,7 @@ pub fn describe(
     let id = ImageId::fresh().map_err(|source| failed("name", folder, source))?;
     let machine = Machine::here().map_err(|source| failed("describe", Path::new("/proc"), source))?;
     let (processes, capabilities) = processes(&dir, &tree)?;
+    let seams = if subject.ledger.is_some() { seams::seams(&dir, &tree)? } else { Vec::new() };
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     clock.lap("describe the host");
     Ok(Manifest {
@@ -121,6 +123,7 @@ pub fn describe(
         listeners: listeners(&table),
         files,
         present_bytes: report.present_bytes,
+        seams,
         phases,
     })
 }

@@ -32,6 +32,7 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Manifest, RecordError> {
         listeners: first.listeners,
         files: first.files,
         present_bytes: first.present_bytes,
+        seams: Vec::new(),
         phases: first.phases,
     })
 }
@@ -88,6 +89,7 @@ impl From<Subject> for SubjectRecord {
             overridden: first.overridden,
             parameter_pipe: first.parameter_pipe,
             report_pipe: first.report_pipe,
+            ledger: None,
             leave_running: first.leave_running,
             phases: first.phases,
         }

@@ -38,11 +38,11 @@ pub const MANIFEST_NAME: &str = "defrost.manifest";
 /// | format | what changed |
 /// |---|---|
 /// | 1 | |
-/// | 2 | the image's id, its ancestors and their depth |
+/// | 2 | the image's id, its ancestors and their depth; seams, and the subject's ledger |
 pub const MANIFEST: Kind = Kind { magic: *b"DEFRMANI", version: 2 };
 
 /// Magic and format of a [`SubjectRecord`] on its way to the process that finishes the folder.
-pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 1 };
+pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 2 };
 
 /// Everything known of one image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,9 @@ pub struct Manifest {
     pub files: Vec<ImageFile>,
     /// Memory contents in the image, in bytes: what a restore brings back before the first touch.
     pub present_bytes: u64,
+    /// Pages of anonymous memory that a large block of the C library's allocator begins with, by address. A restore
+    /// that maps the image must leave them out: see [`describe`](super::describe()).
+    pub seams: Vec<u64>,
     /// Phases of the process that finished the folder, in order.
     pub phases: Vec<Phase>,
 }
@@ -142,6 +145,9 @@ pub struct SubjectRecord {
     pub parameter_pipe: Option<u64>,
     /// Inode of the pipe through which a restored process reports, if there is one.
     pub report_pipe: Option<u64>,
+    /// Where a restore by mapping tells the process that a file stands in for its memory; none where the process
+    /// would not heed it.
+    pub ledger: Option<LedgerRecord>,
     /// Whether the original was to go on after the dump.
     pub leave_running: bool,
     /// Phases inside the subject, in order.
@@ -202,6 +208,15 @@ pub struct CriuRecord {
     pub version: (u32, u32, u32),
     /// Command-line flags without which `criu restore` refuses this image; empty for one that needs none.
     pub restore_flags: Vec<String>,
+}
+
+/// Addresses in a process of its ledger: see [`sys::ledger`](crate::sys::ledger).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRecord {
+    /// Of the count of entries, 32 bits.
+    pub count: u64,
+    /// Of the first of the pages that are entries.
+    pub anchors: u64,
 }
 
 /// Capability sets, as bit masks by capability number (linux/capability.h).

@@ -74,6 +74,7 @@ pub(crate) fn manifest() -> Manifest {
             bulk: true,
         }],
         present_bytes: 8192,
+        seams: vec![0x7f00_0000_0000],
         phases: vec![Phase { name: "hash".into(), micros: 1 }],
     }
 }
@@ -109,7 +110,7 @@ const FIRST_FORMAT: &[u8] = include_bytes!("tests/first.bin");
 fn a_manifest_of_the_first_format_is_read() {
     let read = Manifest::from_bytes(FIRST_FORMAT).unwrap();
     let id = ImageId::of_manifest(FIRST_FORMAT);
-    assert_eq!(read, Manifest { format: 1, id, ancestors: Vec::new(), depth: 0, ..manifest() });
+    assert_eq!(read, Manifest { format: 1, id, ancestors: Vec::new(), depth: 0, seams: Vec::new(), ..manifest() });
     for len in 0..FIRST_FORMAT.len() {
         Manifest::from_bytes(&FIRST_FORMAT[..len]).unwrap_err();
     }
