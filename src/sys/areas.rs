@@ -51,8 +51,15 @@ pub(super) struct Area {
     pub(super) end: usize,
     /// As `PROT_*`.
     pub(super) protection: usize,
-    /// The file that is mapped, privately.
-    pub(super) private_file: Option<FileId>,
+    pub(super) kind: Kind,
+}
+
+/// What a mapping is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Anonymous,
+    PrivateFile(FileId),
+    Shared,
 }
 
 impl Area {
@@ -108,12 +115,16 @@ impl Areas {
             Err(libc::ENOENT) => return Ok(None),
             Err(errno) => return Err(errno),
         }
-        let private = query.inode != 0 && query.access & SHARED == 0;
+        let kind = match query.inode {
+            _ if query.access & SHARED != 0 => Kind::Shared,
+            0 => Kind::Anonymous,
+            inode => Kind::PrivateFile(FileId { device: query.device, inode }),
+        };
         Ok(Some(Area {
             start: query.start as usize,
             end: query.end as usize,
             protection: (query.access & ACCESS) as usize,
-            private_file: private.then_some(FileId { device: query.device, inode: query.inode }),
+            kind,
         }))
     }
 }
@@ -136,11 +147,11 @@ mod tests {
         let area = areas.from(code).unwrap().unwrap();
         assert!((area.start..area.end).contains(&code));
         assert_eq!(area.protection, 5);
-        assert!(area.private_file.is_some());
+        assert!(matches!(area.kind, Kind::PrivateFile(_)));
         assert_eq!(areas.of_file_from(code).unwrap(), Some(area));
         let local = 0_u8;
         let stack = areas.from((&raw const local).addr()).unwrap().unwrap();
-        assert_eq!((stack.protection, stack.private_file), (3, None));
+        assert_eq!((stack.protection, stack.kind), (3, Kind::Anonymous));
         assert_eq!(areas.from(usize::MAX & !0xfff).unwrap(), None);
     }
 }

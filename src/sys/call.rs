@@ -43,12 +43,13 @@ pub(super) struct Fresh {
     pub(super) placement: c_int,
 }
 
-/// Maps fresh memory, which is not reserved ahead, as that of a file was not; gives its address.
+/// Maps fresh memory; gives its address. It is accounted for, as what is around it mostly is, so that the kernel
+/// can make one mapping of both.
 ///
 /// # Safety
 /// With `MAP_FIXED`, whatever was there is gone.
 pub(super) unsafe fn map(fresh: Fresh) -> Result<usize, c_int> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fresh.placement;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fresh.placement;
     let flags = flags.cast_unsigned() as usize;
     let arguments = [fresh.at, fresh.len, fresh.protection, flags, usize::MAX, 0];
     // SAFETY: by the contract of this function.

@@ -14,7 +14,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::areas::{Area, Areas};
+use super::areas::{Area, Areas, Kind};
 use super::call::PAGE;
 
 /// How many files there can be: each restore by mapping of an image that was itself dumped from mapped memory
@@ -89,14 +89,18 @@ pub(super) fn next(areas: &Areas, start: usize, end: usize) -> Result<Option<Are
     Ok(None)
 }
 
-fn is_stand_in(areas: &Areas, area: Area) -> Result<bool, c_int> {
-    let Some(file) = area.private_file else { return Ok(false) };
+/// Whether this is a private mapping of a file that stands in for memory.
+///
+/// # Errors
+/// As [`Areas::from`].
+pub(super) fn is_stand_in(areas: &Areas, area: Area) -> Result<bool, c_int> {
+    let Kind::PrivateFile(_) = area.kind else { return Ok(false) };
     let first = LEDGER.anchors.get().addr();
     // The count is written from outside, and trusted no further than there are anchors.
     let count = (LEDGER.count.load(Ordering::Relaxed) as usize).min(ANCHORS);
     for anchor in (0..count).map(|number| first + number * PAGE) {
         let found = areas.of_file_from(anchor)?;
-        let covers = found.filter(|found| found.start <= anchor && found.private_file == Some(file));
+        let covers = found.filter(|found| found.start <= anchor && found.kind == area.kind);
         if covers.is_some() {
             return Ok(true);
         }

@@ -10,7 +10,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::areas::{Area, Areas};
+use super::areas::{Area, Areas, Kind};
 use super::call::{self, Fresh};
 use super::ledger;
 
@@ -88,24 +88,27 @@ impl Wish {
     /// # Safety
     /// As for [`mremap`].
     unsafe fn fulfil(self) -> Result<usize, c_int> {
-        if self.new_len <= self.old_len && !self.has(DONTUNMAP) {
+        let old_end = self.old + self.old_len;
+        let goes_on = self.new_len > self.old_len || self.has(DONTUNMAP);
+        let mut areas = None;
+        let mut lent = false;
+        if goes_on {
+            let opened = Areas::open().ok_or(libc::ENOMEM)?;
+            lent = ledger::next(&opened, self.old, old_end)?.is_some();
+            areas = Some(opened);
+        }
+        if !lent {
             // SAFETY: by the contract of this function.
             match unsafe { self.kernel() } {
-                // It may be one mapping for the program.
+                // It may be one mapping for the program, and several for the kernel.
                 Err(libc::EFAULT) => {}
                 result => return result,
             }
         }
-        let areas = Areas::open().ok_or(libc::ENOMEM)?;
-        let Some(lent) = ledger::next(&areas, self.old, self.old + self.old_len)? else {
-            // SAFETY: by the contract of this function.
-            return unsafe { self.kernel() };
-        };
-        if !is_whole(&areas, self.old, self.old + self.old_len, lent.protection)? {
-            return Err(libc::EFAULT);
-        }
-        // SAFETY: by the contract of this function.
-        unsafe { self.extend_or_move(&areas, lent.protection) }
+        let areas = areas.or_else(Areas::open).ok_or(libc::EFAULT)?;
+        let protection = as_one(&areas, self.old, old_end)?.ok_or(libc::EFAULT)?;
+        // SAFETY: by the contract of this function; all of the range is mapped.
+        unsafe { self.extend_or_move(&areas, protection) }
     }
 
     /// # Safety
@@ -160,16 +163,21 @@ impl Wish {
     }
 }
 
-/// Whether all of a range is mapped with one protection, as what was one mapping is.
-fn is_whole(areas: &Areas, start: usize, end: usize, protection: usize) -> Result<bool, c_int> {
+/// The protection of a range that can be one mapping for the program: all of it anonymous, or with a file that
+/// stands in for that.
+fn as_one(areas: &Areas, start: usize, end: usize) -> Result<Option<usize>, c_int> {
+    let mut protection = None;
     let mut at = start;
     while at < end {
-        match areas.from(at)? {
-            Some(area) if area.start <= at && area.protection == protection => at = area.end,
-            _ => return Ok(false),
+        let Some(area) = areas.from(at)?.filter(|area| area.start <= at) else { return Ok(None) };
+        let known = area.kind == Kind::Anonymous || ledger::is_stand_in(areas, area)?;
+        if !known || protection.is_some_and(|protection| protection != area.protection) {
+            return Ok(None);
         }
+        protection = Some(area.protection);
+        at = area.end;
     }
-    Ok(true)
+    Ok(protection)
 }
 
 /// Moves a range, mapping by mapping. When one cannot be moved: how many bytes were, and why.

@@ -192,6 +192,22 @@ fn memory_that_is_extended_goes_on_with_zeros() {
 }
 
 #[test]
+fn what_became_several_mappings_is_still_one_for_the_program() {
+    let lent = Lent::new();
+    lent.advise(2, 3, libc::MADV_DONTNEED).unwrap();
+    let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let moved = remap(lent.start, PAGES * PAGE, PAGES * PAGE, fixed, far()).unwrap();
+    assert_eq!((byte(moved + PAGE), byte(moved + 2 * PAGE), byte(moved + 5 * PAGE)), (COLD, 0, COLD));
+    // With another protection in the middle it is not, as it never was.
+    // SAFETY: the memory is this test's.
+    unsafe { libc::mprotect((moved + 3 * PAGE) as *mut _, PAGE, libc::PROT_READ) };
+    let extended = remap(moved, PAGES * PAGE, 1 << 20, libc::MREMAP_MAYMOVE, 0);
+    assert_eq!(extended, Err(Some(libc::EFAULT)));
+    // SAFETY: the memory is this test's.
+    unsafe { libc::munmap(moved as *mut _, 1 << 20) };
+}
+
+#[test]
 fn memory_that_moves_away_leaves_zeros_where_it_is_to_stay_mapped() {
     let lent = Lent::new();
     let dont_unmap = 4;
