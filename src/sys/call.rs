@@ -12,8 +12,10 @@ pub(super) const PAGE: usize = 4096;
 /// As the call itself.
 pub(super) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, c_int> {
     let [a, b, c, d, e, f] = arguments;
+    // SAFETY: it takes nothing and gives an address.
+    let errno = unsafe { libc::__errno_location() };
     // SAFETY: the address of this thread's errno is valid for as long as the thread lives.
-    let errno = unsafe { &mut *libc::__errno_location() };
+    let errno = unsafe { &mut *errno };
     let before = *errno;
     // SAFETY: the caller vouches for number and arguments.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };

@@ -21,5 +21,5 @@ pub mod random;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod remap;
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! Memory that a file stands in for, made as a restore by mapping makes it, under the program's own `madvise` and
 //! `mremap`: those of the C library's header, which the linker resolves to this crate's.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::Write;

@@ -6,9 +6,9 @@ use super::block::{fill, nonzero_at, wrong_at};
 use super::region::{PAGE, Region};
 
 const SEED: u64 = 77;
-const PAGES: usize = 512;
+const PAGES: usize = 256;
 /// A block that the C library's allocator maps by itself, and about how far it is extended.
-const GROWING: usize = 6 << 20;
+const GROWING: usize = 2 << 20;
 const GROWN: usize = 160 << 20;
 
 /// Memory that is filled before the dump.

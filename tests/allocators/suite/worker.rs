@@ -7,8 +7,8 @@ use super::block::{Block, Numbers, fill, wrong_at};
 use super::region::{PAGE, Region};
 
 /// Most that a worker holds, in blocks and bytes.
-const MOST_BLOCKS: usize = 1500;
-const MOST_BYTES: usize = 24 << 20;
+const MOST_BLOCKS: usize = 800;
+const MOST_BYTES: usize = 10 << 20;
 const REGIONS: usize = 6;
 /// Bytes of stack that a new thread uses.
 const STACK: usize = 512 * 1024;
