@@ -34,6 +34,15 @@
 //! `defrost checkpoint echo ./img` then dumps it, and `criu restore -D ./img` or `defrost restore ./img` brings it
 //! back, as often as wanted.
 //!
+//! # What linking it changes
+//!
+//! On x86-64 Linux a program that links this library calls its [`madvise`](sys::discard::madvise) and
+//! [`mremap`](sys::remap::mremap) instead of the C library's, and so does its allocator. They are the plain system
+//! calls, until the process has been restored by mapping its image; then they see to it that memory which is given
+//! back shows zeros, as anonymous memory does, and not the image. Code that makes these system calls without the C
+//! library (the crate rustix, a Go runtime in the process) is not covered: [`sys::discard`] says more. Such a server
+//! is to be restored with `--memory copy`.
+//!
 //! # The map
 //!
 //! Dependencies point downwards, and a test says so.

@@ -40,8 +40,8 @@ pub(super) struct Arguments {
     /// How criu is told what to restore: by messages, or by its command line. With --engine auto it has criu restore
     #[arg(long, value_enum)]
     transport: Option<TransportChoice>,
-    /// How the instant engine brings memory back: auto maps it where the server's allocator is known to be right
-    /// with that, and copies it elsewhere
+    /// How the instant engine brings memory back: auto maps it where the server is right with that, as those
+    /// are that link defrost, whatever their allocator, and copies it elsewhere
     #[arg(long, value_enum, default_value_t = Memory::Auto)]
     memory: Memory,
     /// A setting for the server; NAME.listen=ADDR has the listener NAME bind ADDR

@@ -50,21 +50,28 @@ pub struct Place {
 /// libraries than glibc, whose allocator extends memory in a way of its own.
 #[must_use]
 pub fn place() -> Option<Place> {
-    let heeded = cfg!(target_env = "gnu")
-        && (cfg!(target_feature = "crt-static")
-            || (is_first(c"madvise", super::discard::madvise as *const ())
-                && is_first(c"mremap", super::remap::mremap as *const ())));
-    heeded.then(|| Place {
-        count: (&raw const LEDGER.count).addr() as u64,
-        anchors: LEDGER.anchors.get().addr() as u64,
-    })
+    // Exposed, since it is written from outside: the compiler must not take the count for what it is at first.
+    let count = (&raw const LEDGER.count).expose_provenance() as u64;
+    let anchors = LEDGER.anchors.get().expose_provenance() as u64;
+    (cfg!(target_env = "gnu") && is_heeded()).then_some(Place { count, anchors })
 }
 
-/// Whether everyone who asks the dynamic linker for this name gets this function.
-fn is_first(name: &std::ffi::CStr, function: *const ()) -> bool {
-    // SAFETY: the name ends with a zero byte.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    found.cast_const().cast() == function
+/// Whether everyone who asks the dynamic linker for these functions gets those of this crate.
+#[cfg(not(target_feature = "crt-static"))]
+fn is_heeded() -> bool {
+    let is_first = |name: &std::ffi::CStr, function: *const ()| {
+        // SAFETY: the name ends with a zero byte.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        found.cast_const().cast() == function
+    };
+    is_first(c"madvise", super::discard::madvise as *const ())
+        && is_first(c"mremap", super::remap::mremap as *const ())
+}
+
+/// Everything is linked together, and there is one function of a name.
+#[cfg(target_feature = "crt-static")]
+fn is_heeded() -> bool {
+    true
 }
 
 /// Whether no file stands in for memory, as in every process that was not restored by mapping.

@@ -28,12 +28,14 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
+    // Anything, where it was not passed.
+    let target = if flags & libc::MREMAP_FIXED == 0 { 0 } else { target.addr() };
     let wish = Wish {
         old: old.addr(),
         old_len: call::page_up(old_len).unwrap_or(0),
         new_len: call::page_up(new_len).unwrap_or(0),
         flags,
-        target: target.addr(),
+        target,
     };
     let plain = ledger::is_empty() || !call::is_page(old) || !wish.is_sound();
     let result = if plain {
@@ -146,7 +148,10 @@ impl Wish {
         // SAFETY: the room is fresh, and the old range is the caller's.
         if let Err((done, errno)) = unsafe { move_areas(areas, self.old, moved, room) } {
             // SAFETY: back to where it came from, which nobody has mapped since. What cannot be moved back stays.
-            let _ = unsafe { move_areas(areas, room, done, self.old) };
+            if unsafe { move_areas(areas, room, done, self.old) }.is_ok() {
+                // SAFETY: the room is this function's, and holds nothing. It stays mapped if that fails.
+                let _ = unsafe { call::call(libc::SYS_munmap, [room, self.new_len, 0, 0, 0, 0]) };
+            }
             return Err(errno);
         }
         if moved < self.old_len {

@@ -20,6 +20,9 @@ use crate::sys::ledger::ANCHORS;
 
 /// Linux that answers a process about its own mappings (PROCMAP_QUERY).
 const TELLS_OF_MAPPINGS: (u32, u32) = (6, 11);
+/// Most large blocks that are mapped around: each is a mapping of its own then, beside the page that is not, and
+/// a process may have 65,530 (vm.max_map_count).
+const MOST_SEAMS: usize = 16_384;
 /// futex(2): sets a word, and wakes up to none of those who wait for it.
 const FUTEX_WAKE_OP_PRIVATE: u64 = 5 | 128;
 
@@ -33,10 +36,13 @@ pub(super) struct Choice {
     pub(super) entry: Option<Entry>,
 }
 
-/// Chooses.
+/// Chooses. Copying asks nothing of the process: it is what is left, and where another such way has its place.
 pub(super) fn choose(manifest: &Manifest, layout: &Layout, wanted: MemoryMode) -> Choice {
     let entry = entry(manifest, layout);
     let (memory, reason) = match (wanted, &entry) {
+        (MemoryMode::Auto, Ok(_)) if manifest.seams.len() > MOST_SEAMS => {
+            (MemoryMode::Copy, "the process has too many large blocks of memory to map around")
+        }
         (MemoryMode::Auto, Ok(_)) => {
             (MemoryMode::Map, "the process gives memory back by defrost's functions")
         }
@@ -157,6 +163,9 @@ mod tests {
         let mut other = heeding();
         other.subject.ledger = None;
         assert!(reason(&other, &layout(0)).contains("no functions of defrost's"));
+        other = heeding();
+        other.seams = vec![0x1000; MOST_SEAMS + 1];
+        assert!(reason(&other, &layout(0)).contains("too many large blocks"));
         other = heeding();
         other.machine.kernel = "6.10.2".to_owned();
         assert!(reason(&other, &layout(0)).contains("older than 6.11"));

@@ -104,9 +104,10 @@ pub fn describe(
     let id = ImageId::fresh().map_err(|source| failed("name", folder, source))?;
     let machine = Machine::here().map_err(|source| failed("describe", Path::new("/proc"), source))?;
     let (processes, capabilities) = processes(&dir, &tree)?;
-    let seams = if subject.ledger.is_some() { seams::seams(&dir, &tree)? } else { Vec::new() };
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     clock.lap("describe the host");
+    let seams = if subject.ledger.is_some() { seams::seams(&dir, &tree)? } else { Vec::new() };
+    clock.lap("look for large blocks");
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(Manifest {
         defrost: env!("CARGO_PKG_VERSION").to_owned(),
         format: MANIFEST.version,

@@ -65,11 +65,7 @@ fn is_head(head: [u8; 2 * WORD], room: u64) -> bool {
         |at: usize| head[at..at + WORD].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let (before, size) = (word(0), word(WORD));
     let len = size & !FLAGS;
-    before == 0
-        && size & FLAGS == OWN_MAPPING
-        && len >= 2 * PAGE_SIZE
-        && len.is_multiple_of(PAGE_SIZE)
-        && len <= room
+    before == 0 && size & FLAGS == OWN_MAPPING && len > 0 && len.is_multiple_of(PAGE_SIZE) && len <= room
 }
 
 #[cfg(test)]
@@ -90,7 +86,7 @@ mod tests {
         assert!(!is_head(head(16, 0x2_1002), 0x3_0000), "something is before it");
         assert!(!is_head(head(0, 0x2_1001), 0x3_0000), "a block of the heap");
         assert!(!is_head(head(0, 0x2_1812), 0x3_0000), "no whole pages");
-        assert!(!is_head(head(0, 2), 0x3_0000));
+        assert!(!is_head(head(0, 2), 0x3_0000), "nothing");
         assert!(!is_head(head(u64::MAX, u64::MAX), 0x3_0000));
     }
 

@@ -217,7 +217,8 @@ fn processes_and_privileges_are_those_of_the_image() {
             "look at earlier images",
             "hash the image",
             "hash what it needs",
-            "describe the host"
+            "describe the host",
+            "look for large blocks"
         ]
     );
 }
