@@ -9,7 +9,7 @@
 //! `__libc_calloc`: `max_system_mem` of the main arena, `mprotect_size` of a heap of another), and what it cuts
 //! off lies below that. Its realloc extends large blocks, which `seams` sees to.
 
-use criu_images::{PAGE_SIZE, VmaStatus};
+use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step};
 
 use super::MemoryMode;
@@ -75,14 +75,15 @@ fn entry(manifest: &Manifest, layout: &Layout) -> Result<Entry, &'static str> {
         return Err("the process's ledger is not where the image says");
     }
     let anchor = |number: u64| ledger.anchors.saturating_add(number * PAGE_SIZE);
-    // A used one is a mapping of the pages file of an earlier image, which this image has as one of a file.
-    let used = |number: &u64| {
-        layout.at(anchor(*number)).is_some_and(|vma| vma.area().contains(VmaStatus::FILE_PRIVATE))
-    };
+    let kind = |number: u64| layout.at(anchor(number)).map_or(VmaStatus::empty(), Vma::area);
+    // A used one is a mapping of the pages file of an earlier image, unless the image was made whole since.
+    let used = |number: &u64| kind(*number).contains(VmaStatus::FILE_PRIVATE);
     let number = (0..ANCHORS as u64).take_while(used).count() as u64;
-    let free = number < ANCHORS as u64;
-    if !free || !layout.is_writable(anchor(number), anchor(number + 1)) {
+    if number == ANCHORS as u64 {
         return Err("the process's memory comes from as many images as it can tell apart");
+    }
+    if !kind(number).contains(VmaStatus::ANON_PRIVATE) {
+        return Err("the process's ledger is not where the image says");
     }
     Ok(Entry { count_at: ledger.count, count: number + 1, anchor: anchor(number) })
 }
@@ -109,8 +110,6 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use criu_images::Vma;
-
     use super::*;
     use crate::image::manifest::LedgerRecord;
     use crate::image::manifest::tests::manifest;
@@ -156,6 +155,19 @@ mod tests {
             let anchor = ANCHORS_AT + used * PAGE_SIZE;
             assert_eq!(choice.entry, Some(Entry { count_at: COUNT, count: used + 1, anchor }));
         }
+    }
+
+    #[test]
+    fn an_image_that_was_made_whole_has_free_entries_again() {
+        let end = ANCHORS_AT + ANCHORS as u64 * PAGE_SIZE;
+        let unused = Vma { prot: 0, ..vma(ANCHORS_AT, ANCHORS_AT + PAGE_SIZE, VmaStatus::ANON_PRIVATE) };
+        let layout = Layout::with(vec![
+            vma(COUNT, ANCHORS_AT, VmaStatus::ANON_PRIVATE),
+            unused,
+            vma(ANCHORS_AT + PAGE_SIZE, end, VmaStatus::ANON_PRIVATE),
+        ]);
+        let entry = choose(&heeding(), &layout, MemoryMode::Auto).entry.unwrap();
+        assert_eq!((entry.count, entry.anchor), (1, ANCHORS_AT));
     }
 
     #[test]

@@ -110,7 +110,10 @@ const FIRST_FORMAT: &[u8] = include_bytes!("tests/first.bin");
 fn a_manifest_of_the_first_format_is_read() {
     let read = Manifest::from_bytes(FIRST_FORMAT).unwrap();
     let id = ImageId::of_manifest(FIRST_FORMAT);
-    assert_eq!(read, Manifest { format: 1, id, ancestors: Vec::new(), depth: 0, seams: Vec::new(), ..manifest() });
+    assert_eq!(
+        read,
+        Manifest { format: 1, id, ancestors: Vec::new(), depth: 0, seams: Vec::new(), ..manifest() }
+    );
     for len in 0..FIRST_FORMAT.len() {
         Manifest::from_bytes(&FIRST_FORMAT[..len]).unwrap_err();
     }
