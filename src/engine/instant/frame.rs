@@ -3,6 +3,8 @@
 //! rt_sigreturn(2) sets all registers, the signal mask and the alternative stack from a frame on the thread's
 //! stack, as the kernel itself writes it (arch/x86/kernel/signal_64.c, and fpu/signal.c for the extended part).
 
+use std::cell::OnceCell;
+
 use criu_images::{ExtendedState, FloatingRegisters, GeneralRegisters, SignalStack};
 use raw_cpuid::native_cpuid::cpuid_count;
 
@@ -47,8 +49,31 @@ pub(super) struct State<'a> {
     pub(super) return_to: u64,
 }
 
+/// What this machine says of extended states. Each answer costs microseconds in a virtual machine, so only what
+/// matters is asked for, and once for all threads.
+#[derive(Debug)]
+pub(super) struct Processor {
+    /// XCR0.
+    enabled: u64,
+    offsets: [OnceCell<usize>; COMPONENTS.len()],
+}
+
+impl Processor {
+    pub(super) fn here() -> Self {
+        Self {
+            enabled: crate::sys::cpu::xcr0().unwrap_or(0),
+            offsets: [const { OnceCell::new() }; COMPONENTS.len()],
+        }
+    }
+
+    /// Where XSAVE puts the state of the component with this index (Intel SDM vol. 1, 13.5).
+    fn offset(&self, index: usize) -> usize {
+        *self.offsets[index].get_or_init(|| cpuid_count(0xd, COMPONENTS[index].0).ebx as usize)
+    }
+}
+
 /// Makes the frame of a thread. Registers that this machine cannot take are an error, as a text.
-pub(super) fn frame(state: &State<'_>) -> Result<Frame, &'static str> {
+pub(super) fn frame(state: &State<'_>, processor: &Processor) -> Result<Frame, &'static str> {
     let general = state.general;
     if general.cs != USER_CODE || general.ss != USER_STACK || general.mode == Some(2) {
         return Err("runs 32-bit code");
@@ -56,7 +81,7 @@ pub(super) fn frame(state: &State<'_>) -> Result<Frame, &'static str> {
     if [general.ds, general.es, general.fs, general.gs] != [0; 4] {
         return Err("has segments of its own");
     }
-    let extended = extended(state.floating)?;
+    let extended = extended(state.floating, processor)?;
     let top = general.sp.checked_sub(RED_ZONE).ok_or("has no stack")?;
     let extended_at = top.checked_sub(extended.len() as u64).ok_or("has no stack")? & !63;
     // At a function's first instruction the stack pointer is 8 below a multiple of 16; the kernel keeps to it.
@@ -87,7 +112,7 @@ fn words(state: &State<'_>, extended_at: u64) -> Vec<u64> {
 }
 
 /// The floating point part, as XSAVE lays it out on this machine.
-fn extended(registers: &FloatingRegisters) -> Result<Vec<u8>, &'static str> {
+fn extended(registers: &FloatingRegisters, processor: &Processor) -> Result<Vec<u8>, &'static str> {
     let empty = ExtendedState::default();
     let xsave = registers.xsave.as_ref().unwrap_or(&empty);
     let in_use = if registers.xsave.is_some() { xsave.xstate_bv } else { LEGACY_STATES };
@@ -95,7 +120,7 @@ fn extended(registers: &FloatingRegisters) -> Result<Vec<u8>, &'static str> {
     if in_use & !carried != 0 {
         return Err("has register states that the image does not carry");
     }
-    if in_use & !crate::sys::cpu::xcr0().unwrap_or(0) != 0 {
+    if in_use & !processor.enabled != 0 {
         return Err("has register states that this processor lacks");
     }
     if xsave.shadow_stack.as_ref().is_some_and(|stack| stack.control != 0) {
@@ -104,9 +129,11 @@ fn extended(registers: &FloatingRegisters) -> Result<Vec<u8>, &'static str> {
     let mut bytes = legacy(registers);
     bytes.extend(in_use.to_le_bytes());
     bytes.resize(LEGACY + XSAVE_HEADER, 0);
-    for (component, len) in COMPONENTS.iter().filter(|(component, _)| in_use >> component & 1 != 0) {
-        // Each leaf costs microseconds in a virtual machine: only those are asked that matter.
-        let offset = cpuid_count(0xd, *component).ebx as usize;
+    for (index, (component, len)) in COMPONENTS.iter().enumerate() {
+        if in_use >> component & 1 == 0 {
+            continue;
+        }
+        let offset = processor.offset(index);
         let state = component_bytes(xsave, *component);
         if state.len() != *len || offset < LEGACY + XSAVE_HEADER {
             return Err("has register states of an unknown size");
@@ -192,7 +219,8 @@ mod tests {
     }
 
     fn made(general: &GeneralRegisters, floating: &FloatingRegisters) -> Result<Frame, &'static str> {
-        frame(&State { general, floating, mask: 0x1_0000, stack: None, return_to: 0x5000 })
+        let state = State { general, floating, mask: 0x1_0000, stack: None, return_to: 0x5000 };
+        frame(&state, &Processor::here())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use criu_images::ThreadCore;
 use criu_restorer::plan::{Call, Step, Thread, Writer};
 
-use super::frame::{State, frame};
+use super::frame::{Processor, State, frame};
 use super::memory::Layout;
 use super::plan::{any, pointer_to_text};
 use super::source::{Source, SourceThread};
@@ -21,9 +21,10 @@ pub(super) fn threads(
     reasons: &mut Reasons,
 ) -> Vec<Thread> {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    let common = Common { layout, return_to, nice, processor: Processor::here() };
     let mut threads = Vec::with_capacity(source.threads.len());
     for (index, thread) in source.threads.iter().enumerate() {
-        match make(source, thread, index == 0, layout, return_to, nice, writer) {
+        match make(source, thread, index == 0, &common, writer) {
             Ok(thread) => threads.push(thread),
             Err(what) => reasons.add(format!("thread {} {what}", thread.tid)),
         }
@@ -31,13 +32,20 @@ pub(super) fn threads(
     threads
 }
 
+/// What all threads have in common.
+struct Common<'a> {
+    layout: &'a Layout,
+    return_to: u64,
+    /// Our own niceness, which they begin with.
+    nice: i32,
+    processor: Processor,
+}
+
 fn make(
     source: &Source,
     thread: &SourceThread,
     leads: bool,
-    layout: &Layout,
-    return_to: u64,
-    nice: i32,
+    common: &Common<'_>,
     writer: &mut Writer,
 ) -> Result<Thread, String> {
     let SourceThread { tid, core, info } = thread;
@@ -55,13 +63,13 @@ fn make(
         floating: &info.floating,
         mask,
         stack: core.signal_stack.as_ref(),
-        return_to,
+        return_to: common.return_to,
     };
-    let frame = frame(&state)?;
-    if !layout.is_writable(frame.address, frame.end) {
+    let frame = frame(&state, &common.processor)?;
+    if !common.layout.is_writable(frame.address, frame.end) {
         return Err("has no room on its stack for a signal frame".to_owned());
     }
-    let mut calls = own(source, thread, nice, writer)?;
+    let mut calls = own(source, thread, common.nice, writer)?;
     let general = &info.general;
     if general.gs_base != 0 {
         calls.push(any(Step::Thread, libc::SYS_arch_prctl, &[ARCH_SET_GS, general.gs_base]));
