@@ -7,6 +7,7 @@
 
 mod accepting;
 pub mod data_file;
+mod kernel_rng;
 pub mod listen_error;
 pub mod log_file;
 pub mod rng;

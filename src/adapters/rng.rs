@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rand::rand_core::UnwrapErr;
-use rand::rngs::{StdRng, SysError, SysRng};
+use rand::rngs::StdRng;
 use rand::{SeedableRng, TryCryptoRng, TryRng};
 
+use super::kernel_rng::KernelRng;
 use crate::context::{Context, Registration};
 use crate::resource::{AtFreeze, Cycle, HookError, Resource, locked};
 use crate::wake::{InstanceId, Wake};
@@ -63,7 +64,7 @@ impl Rng {
     /// # Errors
     /// The kernel has no random bytes; nothing is registered then.
     pub fn register(context: &Context, name: impl Into<Arc<str>>) -> io::Result<Self> {
-        let generator = StdRng::try_from_rng(&mut SysRng).map_err(io::Error::from)?;
+        let generator = StdRng::try_from_rng(&mut KernelRng)?;
         let state = State { generator, frozen: false, stale: false, seeded_for: None };
         let source = Arc::new(Source { state: Mutex::new(state), thawed: Condvar::new() });
         let registration = context.register(name, Arc::new(Registered(Arc::clone(&source))));
@@ -113,13 +114,13 @@ impl Source {
         }
         if state.frozen || state.stale {
             drop(state);
-            return draw(&mut UnwrapErr(SysRng));
+            return draw(&mut UnwrapErr(KernelRng));
         }
         draw(&mut state.generator)
     }
 
     /// Reseeds once for each restore, and lets waiting draws go on.
-    fn thaw(&self, wake: &Wake) -> Result<(), SysError> {
+    fn thaw(&self, wake: &Wake) -> io::Result<()> {
         let mut state = locked(&self.state);
         let reseeded = match wake.restored() {
             Some(restored) => state.reseed(restored.instance),
@@ -132,12 +133,12 @@ impl Source {
 }
 
 impl State {
-    fn reseed(&mut self, instance: InstanceId) -> Result<(), SysError> {
+    fn reseed(&mut self, instance: InstanceId) -> io::Result<()> {
         if self.seeded_for == Some(instance) {
             return Ok(());
         }
         self.stale = true;
-        self.generator = StdRng::try_from_rng(&mut SysRng)?;
+        self.generator = StdRng::try_from_rng(&mut KernelRng)?;
         self.stale = false;
         self.seeded_for = Some(instance);
         Ok(())
@@ -167,7 +168,7 @@ impl Resource for Registered {
 
     async fn after_restore(&self, wake: &Wake) -> Result<(), HookError> {
         // The thaw of the dump has done this; it costs nothing to be sure that no draw waits for ever.
-        Ok(self.0.thaw(wake).map_err(io::Error::from)?)
+        Ok(self.0.thaw(wake)?)
     }
 
     fn describe(&self) -> String {
@@ -195,12 +196,12 @@ struct ForeignState {
 }
 
 impl Foreign {
-    fn reseed(&self, wake: &Wake) -> Result<(), SysError> {
+    fn reseed(&self, wake: &Wake) -> io::Result<()> {
         let Some(restored) = wake.restored() else { return Ok(()) };
         let mut state = locked(&self.0);
         if state.seeded_for != Some(restored.instance) {
             let mut seed = [0; 32];
-            SysRng.try_fill_bytes(&mut seed)?;
+            KernelRng.try_fill_bytes(&mut seed)?;
             (state.reseed)(seed);
             state.seeded_for = Some(restored.instance);
         }
@@ -227,7 +228,7 @@ impl Resource for RegisteredForeign {
     }
 
     async fn after_restore(&self, wake: &Wake) -> Result<(), HookError> {
-        Ok(self.0.reseed(wake).map_err(io::Error::from)?)
+        Ok(self.0.reseed(wake)?)
     }
 
     fn describe(&self) -> String {
