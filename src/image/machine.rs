@@ -44,21 +44,50 @@ impl Machine {
     /// # Errors
     /// When the kernel does not say its name, its page size or its boot id.
     pub fn here() -> io::Result<Self> {
-        let name = uname()?;
-        let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
-        let page_size = sysconf(SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
         let (cpu_vendor, cpu_model) = cpu_features::model();
         Ok(Self {
-            kernel: text(name.release()),
-            architecture: text(name.machine()),
-            hostname: text(name.nodename()),
             cpu_vendor,
             cpu_model,
             cpu_features: cpu_features::here().into_iter().map(str::to_owned).collect(),
             xsave_size: cpu_features::xsave_size(),
             xcr0: xcr0().unwrap_or(0),
+            ..Self::kernel()?
+        })
+    }
+
+    /// This host, now; if it still runs the boot that `known` is of, the processor is not asked again: each of a
+    /// dozen CPUID leaves costs some five microseconds in a virtual machine. A virtual machine that is moved to
+    /// another processor while it runs owes the features of the first to everything in it.
+    ///
+    /// # Errors
+    /// As for [`Machine::here`].
+    pub fn here_or_as(known: &Self) -> io::Result<Self> {
+        let kernel = Self::kernel()?;
+        if kernel.boot_id.is_empty() || kernel.boot_id != known.boot_id {
+            return Self::here();
+        }
+        Ok(Self {
+            cpu_vendor: known.cpu_vendor.clone(),
+            cpu_model: known.cpu_model.clone(),
+            cpu_features: known.cpu_features.clone(),
+            xsave_size: known.xsave_size,
+            xcr0: known.xcr0,
+            ..kernel
+        })
+    }
+
+    /// What the kernel says, without the processor.
+    fn kernel() -> io::Result<Self> {
+        let name = uname()?;
+        let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
+        let page_size = sysconf(SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
+        Ok(Self {
+            kernel: text(name.release()),
+            architecture: text(name.machine()),
+            hostname: text(name.nodename()),
             page_size: page_size.unsigned_abs(),
             boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned(),
+            ..Self::default()
         })
     }
 
@@ -82,6 +111,19 @@ mod tests {
         if cfg!(target_arch = "x86_64") {
             assert_eq!(here.architecture, "x86_64");
             assert!(here.cpu_features.iter().any(|name| name == "sse2"), "{:?}", here.cpu_features);
+        }
+    }
+
+    #[test]
+    fn the_processor_is_asked_again_after_another_boot() {
+        let here = Machine::here().unwrap();
+        assert_eq!(Machine::here_or_as(&here).unwrap(), here);
+        let same_boot = Machine { cpu_model: "as known".into(), kernel: "another".into(), ..here.clone() };
+        let known = Machine::here_or_as(&same_boot).unwrap();
+        assert_eq!((known.cpu_model.as_str(), &known.kernel), ("as known", &here.kernel));
+        for boot_id in [String::new(), "another".to_owned()] {
+            let known = Machine { boot_id, ..same_boot.clone() };
+            assert_eq!(Machine::here_or_as(&known).unwrap(), here);
         }
     }
 

@@ -1,18 +1,41 @@
 //! What belongs to the process as a whole: the kernel's notes on its memory, signals, timers, limits.
 
+use std::cell::LazyCell;
+
 use criu_images::{IntervalTimer, PosixTimer, TaskCore};
 use criu_restorer::plan::{Call, Step, Writer};
+use rustix::process::{Resource, getrlimit};
 
 use super::plan::{any, exactly};
 use super::source::Source;
 use super::support::Reasons;
 use super::threads::signal_number;
 use crate::image::machine::Machine;
+use crate::image::verify::own_capabilities;
 
 /// prctl(2): have timer_create(2) take the id that it is given. Linux 6.15.
 const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
 const PR_SET_MM_MAP: u64 = 14;
 const CAP_SYS_RESOURCE: u32 = 24;
+/// By `RLIMIT_*` number, as include/uapi/asm-generic/resource.h has them.
+const LIMITS: [Resource; 16] = [
+    Resource::Cpu,
+    Resource::Fsize,
+    Resource::Data,
+    Resource::Stack,
+    Resource::Core,
+    Resource::Rss,
+    Resource::Nproc,
+    Resource::Nofile,
+    Resource::Memlock,
+    Resource::As,
+    Resource::Locks,
+    Resource::Sigpending,
+    Resource::Msgqueue,
+    Resource::Nice,
+    Resource::Rtprio,
+    Resource::Rttime,
+];
 
 /// Calls for when the memory is in place.
 pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<Call> {
@@ -146,22 +169,17 @@ fn posix(timer: &PosixTimer, writer: &mut Writer) -> [Call; 2] {
 
 /// Limits that differ from those that the process would inherit from us.
 fn limits(task: &TaskCore, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
-    let own = procfs::process::Process::myself().and_then(|process| process.limits());
-    let Ok(own) = own else {
-        reasons.add("our own resource limits cannot be read".to_owned());
-        return Vec::new();
-    };
-    let raise = procfs::process::Process::myself()
-        .and_then(|process| process.status())
-        .is_ok_and(|status| status.capeff >> CAP_SYS_RESOURCE & 1 != 0);
+    let raise =
+        LazyCell::new(|| own_capabilities().is_some_and(|own| own.effective >> CAP_SYS_RESOURCE & 1 != 0));
     let mut calls = Vec::new();
     for (which, limit) in (0_u64..).zip(task.limits.iter().flat_map(|limits| &limits.limits)) {
-        let Some(inherited) = by_number(&own, which) else { continue };
-        let (soft, hard) = (number(inherited.soft_limit), number(inherited.hard_limit));
+        let inherited = usize::try_from(which).ok().and_then(|which| LIMITS.get(which));
+        let Some(inherited) = inherited.map(|limit| getrlimit(*limit)) else { continue };
+        let (soft, hard) = (number(inherited.current), number(inherited.maximum));
         if (soft, hard) == (limit.soft, limit.hard) {
             continue;
         }
-        if limit.hard > hard && !raise {
+        if limit.hard > hard && !*raise {
             reasons
                 .add(format!("resource limit {which} would have to be raised, which takes cap_sys_resource"));
         }
@@ -171,32 +189,7 @@ fn limits(task: &TaskCore, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Ca
     calls
 }
 
-fn number(value: procfs::process::LimitValue) -> u64 {
-    match value {
-        procfs::process::LimitValue::Unlimited => u64::MAX,
-        procfs::process::LimitValue::Value(value) => value,
-    }
-}
-
-/// By `RLIMIT_*` number, as include/uapi/asm-generic/resource.h has them.
-fn by_number(limits: &procfs::process::Limits, which: u64) -> Option<procfs::process::Limit> {
-    Some(match which {
-        0 => limits.max_cpu_time,
-        1 => limits.max_file_size,
-        2 => limits.max_data_size,
-        3 => limits.max_stack_size,
-        4 => limits.max_core_file_size,
-        5 => limits.max_resident_set,
-        6 => limits.max_processes,
-        7 => limits.max_open_files,
-        8 => limits.max_locked_memory,
-        9 => limits.max_address_space,
-        10 => limits.max_file_locks,
-        11 => limits.max_pending_signals,
-        12 => limits.max_msgqueue_size,
-        13 => limits.max_nice_priority,
-        14 => limits.max_realtime_priority,
-        15 => limits.max_realtime_timeout,
-        _ => return None,
-    })
+/// As the kernel writes it: RLIM64_INFINITY for none.
+fn number(limit: Option<u64>) -> u64 {
+    limit.unwrap_or(u64::MAX)
 }

@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 
 use criu_images::{Vma, VmaStatus};
 use criu_restorer::plan::Move;
-use procfs::process::{MMapPath, Process};
 
 use super::source::Source;
 use super::support::Reasons;
@@ -51,18 +50,21 @@ pub(super) fn moves(source: &Source, reasons: &mut Reasons) -> [Move; 3] {
 /// Name, start and length of each mapping of this process's own, adjacent and with the vDSO last. The restorer's
 /// will be laid out in the same way, by the same kernel.
 fn own_parts() -> Option<Vec<(&'static str, u64, u64)>> {
+    parts_in(&std::fs::read_to_string("/proc/self/maps").ok()?)
+}
+
+/// Of proc_pid_maps(5), which is not parsed as a whole: this is on the way of every restore.
+fn parts_in(maps: &str) -> Option<Vec<(&'static str, u64, u64)>> {
     let mut parts = Vec::new();
-    for map in Process::myself().ok()?.maps().ok()? {
-        let name = match &map.pathname {
-            MMapPath::Vdso => "vdso",
-            MMapPath::Vvar => "vvar",
-            MMapPath::Other(name) if name == "vvar_vclock" => "vvar_vclock",
-            _ => continue,
-        };
-        parts.push((name, map.address.0, map.address.1 - map.address.0));
+    for line in maps.lines() {
+        let named = |name: &&&str| line.ends_with(**name);
+        let Some(name) = ["[vvar]", "[vvar_vclock]", "[vdso]"].iter().find(named) else { continue };
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let start = u64::from_str_radix(start, 16).ok()?;
+        parts.push((*name, start, u64::from_str_radix(end, 16).ok()?.checked_sub(start)?));
     }
     let adjacent = parts.windows(2).all(|pair| pair[0].1 + pair[0].2 == pair[1].1);
-    (adjacent && (2..=3).contains(&parts.len()) && parts.last()?.0 == "vdso").then_some(parts)
+    (adjacent && (2..=3).contains(&parts.len()) && parts.last()?.0 == "[vdso]").then_some(parts)
 }
 
 /// Whether the code in the image is that of this kernel: CRIU dumps it for this comparison.
@@ -85,4 +87,25 @@ fn same_code(source: &Source, dumped: u64, own: u64, len: u64) -> bool {
 /// Whether a mapping is the kernel's own, so that nothing is mapped for it.
 pub(super) fn is_kernels(vma: &Vma) -> bool {
     vma.area().intersects(VmaStatus::VDSO | VmaStatus::VVAR | VmaStatus::VSYSCALL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_found_and_must_lie_together() {
+        let vvar = "7f00-8000 r--p 00000000 00:00 0                          [vvar]\n";
+        let clock = "8000-9000 r--p 00000000 00:00 0                          [vvar_vclock]\n";
+        let code = "9000-b000 r-xp 00000000 00:00 0                          [vdso]\n";
+        let stack = "1000-2000 rw-p 00000000 00:00 0                          [stack]\n";
+        let parts = parts_in(&[stack, vvar, clock, code].concat()).unwrap();
+        assert_eq!(
+            parts,
+            [("[vvar]", 0x7f00, 0x100), ("[vvar_vclock]", 0x8000, 0x1000), ("[vdso]", 0x9000, 0x2000)]
+        );
+        assert_eq!(parts_in(&[vvar, code].concat()), None);
+        assert_eq!(parts_in(stack), None);
+        assert!(own_parts().is_some());
+    }
 }

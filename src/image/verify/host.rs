@@ -5,6 +5,7 @@ use std::io;
 
 use super::memory;
 use crate::image::machine::Machine;
+use crate::image::manifest::Manifest;
 
 /// What a host offers to a restore. A value, so that a test can make one up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +24,21 @@ impl Host {
     /// # Errors
     /// When the kernel does not say what it is.
     pub fn here() -> io::Result<Self> {
+        Self::with(Machine::here()?)
+    }
+
+    /// This host, now, for a comparison with this image's: see [`Machine::here_or_as`].
+    ///
+    /// # Errors
+    /// As for [`Host::here`].
+    pub fn here_for(manifest: &Manifest) -> io::Result<Self> {
+        Self::with(Machine::here_or_as(&manifest.machine)?)
+    }
+
+    fn with(machine: Machine) -> io::Result<Self> {
         let last = fs::read_to_string("/proc/sys/kernel/cap_last_cap")?;
         Ok(Self {
-            machine: Machine::here()?,
+            machine,
             available_memory: memory::available(),
             last_capability: last.trim().parse().map_err(io::Error::other)?,
         })

@@ -22,7 +22,7 @@ pub(super) use ancestors::check as check_ancestors;
 pub use finding::{Class, Finding};
 pub use fit::KERNEL_FLOOR;
 pub use host::Host;
-pub use privileges::capabilities_of_child;
+pub use privileges::{capabilities_of_child, own_capabilities};
 
 use super::chain::live::is_pages_file;
 use super::manifest::{Capabilities, Manifest, Need, NeededFile};
@@ -85,7 +85,7 @@ pub fn criu_fits(manifest: &Manifest, version: (u32, u32, u32)) -> Option<Findin
 /// is needed is held: then it waits as [`VerifyOptions::pid_wait`] says.
 #[must_use]
 pub fn verify(image: &Image, options: &VerifyOptions) -> Vec<Finding> {
-    match Host::here() {
+    match Host::here_for(image.manifest()) {
         Ok(host) => verify_on(image, options, &host),
         Err(error) => vec![Finding::new(
             Class::Host,
@@ -171,6 +171,7 @@ mod tests {
         let mut manifest = manifest();
         manifest.machine = Machine::here().unwrap();
         manifest.machine.cpu_features.push("warp_drive".into());
+        manifest.machine.boot_id = "another".into();
         manifest.processes[0].pid = std::process::id();
         manifest.processes[0].threads = vec![std::process::id()];
         manifest.subject.listens[0].address = listener.local_addr().unwrap();
