@@ -3,11 +3,14 @@
 //! Reads the manifest and nothing else; whether the rest is there and fits is [`verify`](super::verify())'s. This
 //! module must not know what the manifest says.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf, absolute};
+use std::sync::{Arc, OnceLock};
 
+use criu_images::Contents;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
@@ -16,11 +19,22 @@ use super::folder::is_private;
 use super::manifest::{MANIFEST_NAME, Manifest};
 use super::record::{BODY_LIMIT, HEADER_LEN, RecordError};
 
-/// A complete image folder. Its files have not been looked at.
+/// A complete image folder. Its files have not been looked at, unless it was verified.
 #[derive(Clone, Debug)]
 pub struct Image {
     path: PathBuf,
     manifest: Manifest,
+    kept: Kept,
+}
+
+/// Contents of files of the folder, if it was verified.
+#[derive(Clone, Default)]
+struct Kept(OnceLock<Arc<Contents>>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.get().into_iter().flat_map(|contents| contents.keys())).finish()
+    }
 }
 
 /// Why a folder is no image to restore. Nothing was started or changed.
@@ -118,7 +132,7 @@ impl Image {
         let bytes = read_manifest(&full)?;
         let manifest = Manifest::from_bytes(&bytes)
             .map_err(|source| ImageError::Manifest { path: full.join(MANIFEST_NAME), source })?;
-        Ok(Self { path: full, manifest })
+        Ok(Self { path: full, manifest, kept: Kept::default() })
     }
 
     /// The folder, as an absolute path.
@@ -133,10 +147,21 @@ impl Image {
         &self.manifest
     }
 
+    /// The contents of small files as they were verified, by name; empty before.
+    #[must_use]
+    pub fn contents(&self) -> Arc<Contents> {
+        self.kept.0.get().cloned().unwrap_or_default()
+    }
+
+    /// Keeps contents, unless there are some already.
+    pub(super) fn keep(&self, contents: Contents) {
+        let _ = self.kept.0.set(Arc::new(contents));
+    }
+
     /// An image of this folder that has this manifest, whatever lies there: a test's view of another host.
     #[cfg(test)]
     pub(crate) fn pretend(path: &Path, manifest: Manifest) -> Self {
-        Self { path: path.into(), manifest }
+        Self { path: path.into(), manifest, kept: Kept::default() }
     }
 }
 

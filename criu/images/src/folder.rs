@@ -1,10 +1,13 @@
 //! An image folder and its files, by name. Knows what each file holds, but not whether the files
 //! fit together; that is [`verify`](crate::verify()).
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use prost::Message;
 
@@ -21,12 +24,17 @@ use crate::task::Core;
 use crate::time::TimeNamespace;
 use crate::wire;
 
-/// A folder that CRIU dumped into. Every call reads its file anew; nothing is kept open.
+/// A folder that CRIU dumped into. Every call reads its file anew, unless its contents are at hand; nothing is kept
+/// open.
 #[derive(Clone, Debug)]
 pub struct ImageDir {
     path: PathBuf,
+    at_hand: Arc<Contents>,
     unknown: Unknown,
 }
+
+/// Contents of files that somebody has read already, by name.
+pub type Contents = HashMap<String, Vec<u8>>;
 
 impl ImageDir {
     /// Takes a folder for an image. No file is read yet.
@@ -36,7 +44,7 @@ impl ImageDir {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ReadError> {
         let path = path.into();
         match fs::read_dir(&path) {
-            Ok(_) => Ok(Self { path, unknown: Unknown::Accepted }),
+            Ok(_) => Ok(Self { path, at_hand: Arc::default(), unknown: Unknown::Accepted }),
             Err(source) => Err(ReadError::Folder { path, source }),
         }
     }
@@ -46,6 +54,12 @@ impl ImageDir {
     #[must_use]
     pub fn strictly(self) -> Self {
         Self { unknown: Unknown::Refused, ..self }
+    }
+
+    /// The same folder, with the contents of some of its files: these are not read again.
+    #[must_use]
+    pub fn with(self, at_hand: Arc<Contents>) -> Self {
+        Self { at_hand, ..self }
     }
 
     /// Where the folder is.
@@ -281,14 +295,17 @@ impl ImageDir {
     }
 
     /// Contents of a file. Takes no more memory than the file is long, nor than [`MAX_FILE`].
-    fn bytes(&self, name: &str) -> Result<Vec<u8>, ReadError> {
+    fn bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, ReadError> {
+        if let Some(bytes) = self.at_hand.get(name) {
+            return Ok(Cow::Borrowed(bytes));
+        }
         let (file, size) = self.open_file(name)?;
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         // A file that grows meanwhile is read as far as it went when it was opened.
         file.take(size)
             .read_to_end(&mut bytes)
             .map_err(|source| ReadError::Io { file: name.to_owned(), source })?;
-        Ok(bytes)
+        Ok(Cow::Owned(bytes))
     }
 
     fn open_file(&self, name: &str) -> Result<(File, u64), ReadError> {

@@ -75,7 +75,7 @@ pub use credentials::Credentials;
 pub use error::ReadError;
 pub use files::*;
 pub use finding::Finding;
-pub use folder::ImageDir;
+pub use folder::{Contents, ImageDir};
 pub use format::{MAX_FILE, MAX_PARTS, MAX_RECORD, MAX_RECORDS};
 pub use inventory::{IMAGE_VERSION, Inventory, LsmType, NetworkLock, Plugins};
 pub use mapped::MappedFile;

@@ -41,8 +41,7 @@ impl Source {
     ///
     /// # Errors
     /// What cannot be read.
-    pub(super) fn read(path: &Path, reasons: &mut Reasons) -> Result<Option<Self>, ReadError> {
-        let folder = ImageDir::open(path)?;
+    pub(super) fn read(folder: ImageDir, reasons: &mut Reasons) -> Result<Option<Self>, ReadError> {
         let mut processes = folder.pstree()?;
         let count = processes.len();
         let Some(process) = processes.pop().filter(|_| count == 1) else {
@@ -99,7 +98,7 @@ mod tests {
     fn an_image_of_several_processes_is_a_reason_not_an_error() {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("criu/images/tests/fixtures/rich");
         let mut reasons = Reasons::default();
-        assert!(Source::read(&fixture, &mut reasons).unwrap().is_none());
+        assert!(Source::read(ImageDir::open(fixture).unwrap(), &mut reasons).unwrap().is_none());
         let reasons = reasons.into_vec();
         assert!(reasons.len() == 1 && reasons[0].contains("processes, and one is supported"), "{reasons:?}");
     }
@@ -107,6 +106,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_no_image_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Source::read(folder.path(), &mut Reasons::default()).is_err());
+        let folder = ImageDir::open(folder.path()).unwrap();
+        assert!(Source::read(folder, &mut Reasons::default()).is_err());
     }
 }

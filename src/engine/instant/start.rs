@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
+use criu_images::ImageDir;
 use criu_restorer::plan::{Report, Step};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -62,7 +63,8 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
         reasons.add_if(criu_restorer::PROGRAM.is_none(), "there is no restorer for this machine");
         return Err(RestoreError::Unsupported(reasons.into_vec()));
     };
-    let source = Source::read(order.image.path(), &mut reasons)?;
+    let folder = ImageDir::open(order.image.path())?.with(order.image.contents());
+    let source = Source::read(folder, &mut reasons)?;
     let Some(source) = source else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
     support::process(&source, &mut reasons);
     let subject = &order.image.manifest().subject;

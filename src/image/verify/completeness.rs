@@ -1,12 +1,12 @@
 //! Whether the files of the folder are those that were dumped: size and privacy of all, contents of the small
 //! ones, contents of all on request.
 
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use criu_images::ImageDir;
+use criu_images::{Contents, ImageDir};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use super::finding::{Class, Finding};
@@ -16,9 +16,13 @@ use crate::image::manifest::{ImageFile, Manifest};
 
 const REMEDY: &str = "copy the image again from its source, or make a new checkpoint";
 
-pub(super) fn check(folder: &Path, manifest: &Manifest, full: bool) -> Vec<Finding> {
-    let mut findings: Vec<_> =
-        manifest.files.iter().filter_map(|file| check_file(folder, file, full || !file.bulk)).collect();
+/// Larger files are not kept.
+const KEPT: u64 = 1024 * 1024;
+
+/// Looks at the files of the folder; what was read of small ones, and found to be what was dumped, is kept.
+pub(super) fn check(folder: &Path, manifest: &Manifest, full: bool, kept: &mut Contents) -> Vec<Finding> {
+    let mut check = |file| check_file(folder, file, full || !file.bulk, kept);
+    let mut findings: Vec<_> = manifest.files.iter().filter_map(&mut check).collect();
     // What has the hashes of the dump was decoded and checked then.
     if full && findings.is_empty() {
         findings.extend(check_contents(folder));
@@ -38,7 +42,7 @@ fn check_contents(folder: &Path) -> Vec<Finding> {
     }
 }
 
-fn check_file(folder: &Path, file: &ImageFile, contents: bool) -> Option<Finding> {
+fn check_file(folder: &Path, file: &ImageFile, contents: bool, kept: &mut Contents) -> Option<Finding> {
     let damaged = |what: String| Some(Finding::new(Class::Damaged, what, REMEDY.into()));
     let name = &file.name;
     // A manifest that was edited together with its checksum must not lead out of the folder.
@@ -74,11 +78,24 @@ fn check_file(folder: &Path, file: &ImageFile, contents: bool) -> Option<Finding
     if !contents {
         return None;
     }
-    match Digest::of_file(handle) {
-        Ok((digest, _)) if digest == file.blake3 => None,
+    match digest(handle, file, kept) {
+        Ok(digest) if digest == file.blake3 => None,
         Ok(_) => damaged(format!("{name} has other contents than when it was dumped")),
         Err(error) => damaged(format!("{name} cannot be read: {error}")),
     }
+}
+
+/// The hash of a file that is as long as it should be. A small one whose hash is right is kept.
+fn digest(mut handle: File, file: &ImageFile, kept: &mut Contents) -> io::Result<Digest> {
+    let size = usize::try_from(file.size).ok().filter(|_| file.size <= KEPT);
+    let Some(size) = size else { return Digest::of_file(handle).map(|(digest, _)| digest) };
+    let mut bytes = vec![0; size];
+    handle.read_exact(&mut bytes)?;
+    let digest = Digest::of(&bytes);
+    if digest == file.blake3 {
+        kept.insert(file.name.clone(), bytes);
+    }
+    Ok(digest)
 }
 
 #[cfg(test)]
@@ -104,6 +121,10 @@ mod tests {
         (folder, manifest)
     }
 
+    fn look(folder: &Path, manifest: &Manifest, full: bool) -> Vec<Finding> {
+        check(folder, manifest, full, &mut Contents::new())
+    }
+
     fn told(findings: &[Finding]) -> Vec<&str> {
         assert!(findings.iter().all(|finding| finding.class == Class::Damaged), "{findings:?}");
         findings.iter().map(|finding| finding.what.as_str()).collect()
@@ -112,14 +133,26 @@ mod tests {
     #[test]
     fn whole_files_are_fine() {
         let (folder, manifest) = folder();
-        assert_eq!(check(folder.path(), &manifest, false), []);
+        assert_eq!(look(folder.path(), &manifest, false), []);
+    }
+
+    #[test]
+    fn contents_are_kept_if_they_are_those_of_the_dump() {
+        let (folder, mut manifest) = folder();
+        let mut kept = Contents::new();
+        assert_eq!(check(folder.path(), &manifest, false, &mut kept), []);
+        assert_eq!(kept, Contents::from([("core-1.img".to_owned(), SMALL.to_vec())]));
+        kept.clear();
+        manifest.files[0].blake3 = Digest::of(b"other");
+        assert_eq!(check(folder.path(), &manifest, false, &mut kept).len(), 1);
+        assert_eq!(kept, Contents::new());
     }
 
     #[test]
     fn truncated_pages_are_named_with_both_sizes() {
         let (folder, manifest) = folder();
         fs::write(folder.path().join("pages-1.img"), &BULK[..5]).unwrap();
-        assert_eq!(told(&check(folder.path(), &manifest, false)), ["pages-1.img has 5 bytes, 16 expected"]);
+        assert_eq!(told(&look(folder.path(), &manifest, false)), ["pages-1.img has 5 bytes, 16 expected"]);
     }
 
     #[test]
@@ -129,8 +162,8 @@ mod tests {
         fs::write(folder.path().join("pages-1.img"), b"many, many rages").unwrap();
         let small = "core-1.img has other contents than when it was dumped";
         let bulk = "pages-1.img has other contents than when it was dumped";
-        assert_eq!(told(&check(folder.path(), &manifest, false)), [small]);
-        assert_eq!(told(&check(folder.path(), &manifest, true)), [small, bulk]);
+        assert_eq!(told(&look(folder.path(), &manifest, false)), [small]);
+        assert_eq!(told(&look(folder.path(), &manifest, true)), [small, bulk]);
     }
 
     #[test]
@@ -141,7 +174,7 @@ mod tests {
         fs::create_dir(folder.path().join("pages-1.img")).unwrap();
         manifest.files.push(ImageFile { name: "../etc".into(), ..manifest.files[0].clone() });
         assert_eq!(
-            told(&check(folder.path(), &manifest, false)),
+            told(&look(folder.path(), &manifest, false)),
             [
                 "core-1.img is missing",
                 "pages-1.img is not a regular file",
@@ -154,7 +187,7 @@ mod tests {
     fn a_file_that_others_can_write_is_refused() {
         let (folder, manifest) = folder();
         fs::set_permissions(folder.path().join("pages-1.img"), Permissions::from_mode(0o666)).unwrap();
-        let findings = check(folder.path(), &manifest, false);
+        let findings = look(folder.path(), &manifest, false);
         assert!(told(&findings)[0].starts_with("pages-1.img can be changed by others"), "{findings:?}");
         assert!(findings[0].remedy.contains("chmod go-w"), "{findings:?}");
     }
@@ -163,7 +196,7 @@ mod tests {
     fn with_full_the_image_is_decoded_too() {
         let (folder, manifest) = folder();
         assert!(
-            !check(folder.path(), &manifest, true).is_empty(),
+            !look(folder.path(), &manifest, true).is_empty(),
             "a folder without an inventory is no image"
         );
     }

@@ -24,6 +24,8 @@ pub use fit::KERNEL_FLOOR;
 pub use host::Host;
 pub use privileges::{capabilities_of_child, own_capabilities};
 
+use criu_images::Contents;
+
 use super::chain::live::is_pages_file;
 use super::manifest::{Capabilities, Manifest, Need, NeededFile};
 use super::open::Image;
@@ -79,7 +81,8 @@ pub fn criu_fits(manifest: &Manifest, version: (u32, u32, u32)) -> Option<Findin
     fit::check_criu(manifest.criu.version, version)
 }
 
-/// Compares an image with this host. Empty if nothing speaks against a restore.
+/// Compares an image with this host. Empty if nothing speaks against a restore. The image keeps what was read of its
+/// files, so that what is restored is what was verified.
 ///
 /// Takes less than a millisecond for an image of some MiB, unless [`VerifyOptions::full`] is set or something that
 /// is needed is held: then it waits as [`VerifyOptions::pid_wait`] says.
@@ -99,7 +102,9 @@ pub fn verify(image: &Image, options: &VerifyOptions) -> Vec<Finding> {
 #[must_use]
 pub fn verify_on(image: &Image, options: &VerifyOptions, host: &Host) -> Vec<Finding> {
     let manifest = image.manifest();
-    let mut findings = completeness::check(image.path(), manifest, options.full);
+    let mut kept = Contents::new();
+    let mut findings = completeness::check(image.path(), manifest, options.full, &mut kept);
+    image.keep(kept);
     findings.extend(fit::check(manifest, &host.machine, options.criu_version));
     findings
         .extend(options.capabilities.and_then(|own| privileges::check(&manifest.capabilities, &own, host)));
@@ -126,7 +131,7 @@ pub fn verify_ancestors(image: &Image) -> Vec<Finding> {
 /// Whether the image itself and all that it depends on are what they were, to the last byte, wherever it may fit.
 pub(super) fn check_whole(image: &Image) -> Vec<Finding> {
     let manifest = image.manifest();
-    let mut findings = completeness::check(image.path(), manifest, true);
+    let mut findings = completeness::check(image.path(), manifest, true, &mut Contents::new());
     findings.extend(ancestors::check(&manifest.ancestors, manifest.depth, true));
     // The first format lists pages files of earlier images here.
     let pages = |file: &&NeededFile| {
