@@ -7,6 +7,8 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod areas;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod borrow;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod call;
 pub mod cpu;
 pub mod descriptors;

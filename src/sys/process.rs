@@ -1,6 +1,7 @@
 //! Processes: forking, detaching, and being found again.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -26,32 +27,6 @@ pub fn fork() -> io::Result<Fork> {
     match unsafe { nix::unistd::fork() }? {
         ForkResult::Parent { child } => Ok(Fork::Parent(child)),
         ForkResult::Child => Ok(Fork::Child),
-    }
-}
-
-/// fork(2) with a pid of the caller's choice, for a process with one thread: clone3(2) with `set_tid`, which needs
-/// CAP_CHECKPOINT_RESTORE.
-///
-/// The C library does not know of this fork: the child must not use what it caches about threads, and should soon
-/// become another program.
-///
-/// # Errors
-/// `Unsupported` when the process has more than one thread, `AlreadyExists` when the pid is taken; else the
-/// kernel's own.
-pub fn fork_as(pid: i32) -> io::Result<Fork> {
-    one_thread()?;
-    // SAFETY: all fields are numbers, for which zero is valid.
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.exit_signal = libc::SIGCHLD.unsigned_abs().into();
-    arguments.set_tid = (&raw const pid) as u64;
-    arguments.set_tid_size = 1;
-    let size = size_of::<libc::clone_args>();
-    // SAFETY: as for fork: without CLONE_VM and a stack, the child goes on here in a copy of this memory, and the
-    // process has one thread, so no lock is held by a thread that the child lacks.
-    match unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) } {
-        0 => Ok(Fork::Child),
-        child @ 1.. => Ok(Fork::Parent(Pid::from_raw(i32::try_from(child).unwrap_or(pid)))),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -118,8 +93,11 @@ pub fn set_variable(name: &str, value: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn one_thread() -> io::Result<()> {
-    if std::fs::read_dir("/proc/self/task")?.count() == 1 {
+/// # Errors
+/// `Unsupported` when the process has more threads, or the kernel does not say.
+pub(super) fn one_thread() -> io::Result<()> {
+    // Each thread is a folder in there, which a folder's count of links tells, beside its own two names.
+    if std::fs::metadata("/proc/self/task")?.nlink() == 2 + 1 {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::Unsupported, "the process has more than one thread"))

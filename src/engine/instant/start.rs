@@ -6,11 +6,11 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use criu_images::ImageDir;
 use criu_restorer::plan::{Report, Step};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -23,11 +23,8 @@ use super::support::{self, Reasons};
 use crate::engine::channel::Handover;
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
 use crate::sys;
-use crate::sys::process::{Fork, exit_now, fork_as};
 use crate::wake::{Origin, Params};
 
-/// Exit status of a child that reports its failure; nobody sees it unless the report is lost.
-const FAILED: i32 = 125;
 /// Steps of the child before it becomes the restorer are numbered from here on, those of the restorer below.
 const OWN_STEPS: u32 = 1000;
 
@@ -96,7 +93,7 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
         (vec![params, report], Some(reader))
     };
     let child = Child { source: &source, plan: &plan, program, stand_ins: &stand_ins };
-    let pid = child.start(&writer)?;
+    let pid = child.start(&writer, deadline, order.deadline)?;
     drop((writer, stand_ins, plan));
     match outcome(reader, deadline) {
         Ok(Outcome::Runs) => Ok(RestoredProcess { pid, report, origin }),
@@ -182,8 +179,9 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Starts it; it reports to `report` if it fails before the restorer can.
-    fn start(&self, report: &OwnedFd) -> Result<i32, RestoreError> {
+    /// Starts it, and waits until it is the restorer; it reports to `report` if it fails before. The deadline is what
+    /// is left of `limit`.
+    fn start(&self, report: &OwnedFd, deadline: Instant, limit: Duration) -> Result<i32, RestoreError> {
         let failed = |step: &str| {
             let step = step.to_owned();
             move |source: io::Error| RestoreError::Start { step, source }
@@ -193,11 +191,8 @@ impl Child<'_> {
         let written = sys::descriptors::sealed_memfd("defrost-plan", &self.plan.bytes)
             .map_err(failed("storing the plan"))?;
         let pid = self.source.process.pid.cast_signed();
-        // Nothing of ours may run in the child on a signal; the process's own masks come from the image.
-        let all = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let before = all.map_err(|error| failed("blocking signals")(error.into()))?;
-        let forked = fork_as(pid);
-        if let Ok(Fork::Child) = forked {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let started = sys::borrow::start_as(pid, left, &mut || {
             let (step, index, error) = match self.become_restorer(&program, &written) {
                 Ok(never) => match never {},
                 Err(failure) => failure,
@@ -207,13 +202,10 @@ impl Child<'_> {
             if let Ok(copy) = report.try_clone() {
                 let _ = File::from(copy).write_all(&told);
             }
-            exit_now(FAILED);
-        }
-        // What was blocked before stays so; there is nothing to do if that fails.
-        let _ = before.thread_set_mask();
-        match forked {
-            Ok(Fork::Parent(pid)) => Ok(pid.as_raw()),
-            Ok(Fork::Child) => exit_now(FAILED),
+        });
+        match started {
+            Ok(pid) => Ok(pid.as_raw()),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(RestoreError::Late(limit)),
             Err(error) => Err(failed(&format!("making process {pid}"))(error)),
         }
     }
@@ -289,8 +281,6 @@ fn offset_of(text: &str, clock: &str) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
