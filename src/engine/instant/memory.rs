@@ -1,7 +1,7 @@
 //! The address space: which mappings to make, and how their pages come back.
 //!
-//! Large pieces of anonymous memory are mapped from the pages file or, where copying was chosen, read like all the
-//! rest: small pieces, stacks, and the changed pages of private file mappings.
+//! Large pieces of private memory are mapped from the pages file or, where copying was chosen, read like all the rest:
+//! small pieces, stacks, and code.
 
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
@@ -12,8 +12,9 @@ use super::source::Source;
 use super::support::Reasons;
 use super::vdso;
 
-/// Pieces of fewer pages are copied: a mapping of its own costs more than reading them.
-const LEAST_MAPPED: u64 = 64;
+/// Pieces of fewer pages are copied. A mapping of its own costs about as much as reading one page, and what is only
+/// read then costs a tenth of that; but most of a small piece is soon written, and mappings slow other things down.
+const LEAST_MAPPED: u64 = 8;
 /// Most vectors of one preadv(2): UIO_MAXIOV.
 const VECTORS: usize = 1024;
 /// Most bytes of one preadv(2); the kernel's limit is 2 GiB less a page.
@@ -56,15 +57,19 @@ impl Layout {
         Self { vmas }
     }
 
-    /// Whether all of this is one private mapping that can be written. A stack that grows does so on its own.
+    /// Whether all of this is private memory that can be written, in one mapping or several that lie together: of a
+    /// stack, some may have been mapped from an earlier image. A stack that grows does so on its own.
     pub(super) fn is_writable(&self, start: u64, end: u64) -> bool {
         let writable = (libc::PROT_READ | libc::PROT_WRITE).cast_unsigned();
-        self.vmas.iter().any(|vma| {
-            vma.start <= start
-                && end <= vma.end
-                && vma.prot & writable == writable
-                && vma.area().contains(VmaStatus::ANON_PRIVATE)
-        })
+        let mut at = start;
+        for vma in &self.vmas {
+            let fits = vma.prot & writable == writable
+                && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE);
+            if at < end && fits && (vma.start..vma.end).contains(&at) {
+                at = vma.end;
+            }
+        }
+        at >= end
     }
 
     /// The mapping at this address.
@@ -237,7 +242,7 @@ fn push(pieces: &mut Vec<Piece>, piece: Piece) {
 /// memory may not come from every file system.
 fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
     piece.len >= LEAST_MAPPED * PAGE_SIZE
-        && vma.area().contains(VmaStatus::ANON_PRIVATE)
+        && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE)
         && vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() == 0
         && vma.prot & libc::PROT_EXEC.cast_unsigned() == 0
         && vma.madv.unwrap_or(0) & LASTING_ADVICE == 0
@@ -323,9 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn room_for_a_frame_is_within_one_writable_mapping() {
-        let mut layout = Layout { vmas: vec![vma(0x1000, 0x3000, 0), vma(0x3000, 0x4000, 0)] };
+    fn room_for_a_frame_is_in_private_memory_that_can_be_written() {
+        let of_file = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0x3000, 0x4000, 0) };
+        let mut layout = Layout { vmas: vec![vma(0x1000, 0x3000, 0), of_file, vma(0x5000, 0x6000, 0)] };
         assert!(layout.is_writable(0x1000, 0x3000));
+        assert!(layout.is_writable(0x2000, 0x3800));
+        assert!(!layout.is_writable(0x3800, 0x5800), "there is a hole");
+        assert!(!layout.is_writable(0x800, 0x2000));
+        layout.vmas[1].status = VmaStatus::FILE_SHARED.bits();
         assert!(!layout.is_writable(0x2000, 0x3800));
         layout.vmas[0].prot = 1;
         assert!(!layout.is_writable(0x1000, 0x2000));
@@ -348,11 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn only_large_anonymous_memory_that_does_not_grow_is_mapped() {
+    fn only_large_private_memory_that_does_not_grow_is_mapped() {
         let piece = Piece { start: 0x1000, len: LEAST_MAPPED * PAGE_SIZE, offset: 0, vma: 0 };
         assert!(is_mapped(&vma(0, 0x100_0000, 0), &piece));
         assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_GROWSDOWN), &piece));
         assert!(!is_mapped(&vma(0, 0x100_0000, 0), &Piece { len: PAGE_SIZE, ..piece }));
+        let changed = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0, 0x100_0000, 0) };
+        assert!(is_mapped(&changed, &piece));
+        assert!(!is_mapped(&Vma { prot: 5, ..changed }, &piece));
         let wiped = Vma { madv: Some(1 << MADV_WIPEONFORK), ..vma(0, 0x100_0000, 0) };
         assert!(!is_mapped(&wiped, &piece));
     }
