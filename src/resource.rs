@@ -86,6 +86,14 @@ pub trait BlockingResource: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Does what [`after_restore`](Self::after_restore) does, if that cannot block this time, as it is called on a
+    /// thread of the runtime: a thread of its own for it takes longer than most hooks. `None` has
+    /// [`after_restore`](Self::after_restore) called on one.
+    fn after_restore_at_once(&self, wake: &Wake) -> Option<Result<(), HookError>> {
+        let _ = wake;
+        None
+    }
+
     /// As [`Resource::deadline`]. A thread cannot be stopped: a late hook goes on behind the cycle's back.
     fn deadline(&self) -> Duration {
         DEFAULT_HOOK_DEADLINE
@@ -141,6 +149,9 @@ impl<R: BlockingResource> Resource for Blocking<R> {
     }
 
     async fn after_restore(&self, wake: &Wake) -> Result<(), HookError> {
+        if let Some(outcome) = self.0.after_restore_at_once(wake) {
+            return outcome;
+        }
         let (resource, wake) = (Arc::clone(&self.0), wake.clone());
         on_thread(move || resource.after_restore(&wake)).await
     }

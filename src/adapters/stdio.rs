@@ -260,12 +260,19 @@ impl BlockingResource for Streams {
         Ok(())
     }
 
+    /// In a restored process all has been done already, right after the dump: there is nothing to give back.
+    fn after_restore_at_once(&self, wake: &Wake) -> Option<Result<(), HookError>> {
+        wake.restored()?;
+        locked(&self.replaced).clear();
+        Some(self.files.settle().map_err(HookError::from))
+    }
+
     fn after_restore(&self, wake: &Wake) -> Result<(), HookError> {
+        if let Some(outcome) = self.after_restore_at_once(wake) {
+            return outcome;
+        }
         let replaced = std::mem::take(&mut *locked(&self.replaced));
         let mut outcome = self.files.settle();
-        if wake.restored().is_some() {
-            return Ok(outcome?);
-        }
         for (stream, keep) in replaced {
             let given_back = match keep.take() {
                 Some(own) => stream.put(own).map_err(|errno| stream.failed(errno)),

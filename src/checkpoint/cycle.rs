@@ -204,8 +204,12 @@ fn ledger() -> Option<manifest::LedgerRecord> {
     return None;
 }
 
-/// Reports, on a thread that ends with it: one of the runtime's would stay, and be in the next image.
+/// Reports, on a thread that ends with it, where that may last: one of the runtime's would stay, and be in the next
+/// image.
 async fn tell(writer: ReportWriter, report: Report) -> std::io::Result<()> {
+    if !writer.is_awaited() {
+        return writer.send(&report);
+    }
     let (told, outcome) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("defrost-report".into());
     thread.spawn(move || drop(told.send(writer.send(&report))))?;

@@ -142,6 +142,12 @@ pub struct ReportWriter {
 }
 
 impl ReportWriter {
+    /// Whether somebody waits for the report; else sending it takes no time.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
     /// Reports, once, and waits until the report has been read: whoever reads it watches over this process from
     /// then on. Blocks. That nobody listens is no failure where nobody said that he would: after a plain restore.
     ///
