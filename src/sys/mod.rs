@@ -18,6 +18,7 @@ pub mod discard;
 pub mod ledger;
 pub mod memory;
 pub mod message;
+pub mod namespace;
 pub mod process;
 pub mod random;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

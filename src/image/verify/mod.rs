@@ -22,11 +22,15 @@ pub(super) use ancestors::check as check_ancestors;
 pub use finding::{Class, Finding};
 pub use fit::KERNEL_FLOOR;
 pub use host::Host;
-pub use privileges::{capabilities_of_child, own_capabilities};
+pub use privileges::{
+    capabilities_of_child, effective_capabilities, in_initial_user_namespace, may_choose_pids,
+    own_capabilities,
+};
 
 use criu_images::Contents;
 
 use super::chain::live::is_pages_file;
+use super::machine::Machine;
 use super::manifest::{Capabilities, Manifest, Need, NeededFile};
 use super::open::Image;
 
@@ -53,7 +57,8 @@ pub struct VerifyOptions {
     pub pid_wait: Duration,
     /// Whether the ports have to be free.
     pub ports: bool,
-    /// Addresses that resources will bind instead of their own, by name of the resource (`NAME.listen=ADDR`).
+    /// Addresses that resources will bind instead of their own, by name of the resource (`NAME.listen=ADDR`); several
+    /// of one name for as many restores.
     pub rebound: Vec<(String, SocketAddr)>,
     /// How many restores of this image are about to be started: memory is needed for each. 0 for an engine that
     /// does not read the memory in.
@@ -73,6 +78,16 @@ impl Default for VerifyOptions {
             copies: 1,
         }
     }
+}
+
+/// The pids and tids of an image that are taken, a finding for each holder, once these have had their time to let go
+/// ([`VerifyOptions::pid_wait`]).
+#[must_use]
+pub fn taken_pids(image: &Image, wait: Duration) -> Vec<Finding> {
+    // Only the boot is compared; the processor takes long to tell of itself.
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let here = Machine { boot_id: boot_id.trim_end().to_owned(), ..Machine::default() };
+    pids::check(image.manifest(), &here, wait)
 }
 
 /// Whether this CRIU (major, minor, sublevel) may restore an image: the finding against it, if not.
@@ -145,7 +160,6 @@ pub(super) fn check_whole(image: &Image) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Machine;
     use crate::image::manifest::Manifest;
     use crate::image::manifest::tests::manifest;
 

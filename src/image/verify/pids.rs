@@ -16,7 +16,7 @@ use crate::image::process::{self, Holder};
 /// Clocks are compared to this: starts are known to the tick, wall clocks are stepped.
 const CLOCK_SLACK: Duration = Duration::from_secs(2);
 
-const NAMESPACE: &str = "restore into a PID namespace of its own";
+const NAMESPACE: &str = "restore into a PID namespace of its own (--pid-namespace always)";
 
 pub(super) fn check(manifest: &Manifest, here: &Machine, wait: Duration) -> Vec<Finding> {
     let begun = Instant::now();

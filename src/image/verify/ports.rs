@@ -34,7 +34,7 @@ pub(super) fn check(manifest: &Manifest, rebound: &[(String, SocketAddr)], wait:
 
 /// Every address once. Port 0 is whichever is free.
 fn wanted(manifest: &Manifest, rebound: &[(String, SocketAddr)]) -> Vec<Listen> {
-    let subject = manifest.subject.listens.iter().map(|listen| elsewhere(listen, rebound));
+    let subject = manifest.subject.listens.iter().flat_map(|listen| elsewhere(listen, rebound));
     let mut wanted: Vec<Listen> = Vec::new();
     for listen in subject.chain(manifest.listeners.iter().cloned()) {
         if listen.address.port() != 0 && wanted.iter().all(|known| known.address != listen.address) {
@@ -44,9 +44,15 @@ fn wanted(manifest: &Manifest, rebound: &[(String, SocketAddr)]) -> Vec<Listen> 
     wanted
 }
 
-fn elsewhere(listen: &Listen, rebound: &[(String, SocketAddr)]) -> Listen {
-    let address = rebound.iter().find(|(name, _)| *name == listen.name).map_or(listen.address, |(_, at)| *at);
-    Listen { address, ..listen.clone() }
+/// Where it will listen: at its own address unless it was given others.
+fn elsewhere(listen: &Listen, rebound: &[(String, SocketAddr)]) -> Vec<Listen> {
+    let given = rebound.iter().filter(|(name, _)| *name == listen.name);
+    let mut places: Vec<Listen> =
+        given.map(|(_, address)| Listen { address: *address, ..listen.clone() }).collect();
+    if places.is_empty() {
+        places.push(listen.clone());
+    }
+    places
 }
 
 /// Binds as a server does (SO_REUSEADDR, so connections in TIME_WAIT do not count) and does not listen: no

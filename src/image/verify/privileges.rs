@@ -1,8 +1,9 @@
-//! Whether the restoring engine may give the restored process its capabilities. CRIU does not ask before: its
-//! restorer hits a BUG and all threads wait for ever.
+//! Whether the restoring engine may give the restored process its capabilities, and its pids. CRIU does not ask
+//! before: its restorer hits a BUG and all threads wait for ever.
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::geteuid;
 
@@ -11,6 +12,38 @@ use super::host::Host;
 use crate::image::manifest::Capabilities;
 
 const CAP_SETPCAP: u32 = 8;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_CHECKPOINT_RESTORE: u32 = 40;
+
+/// The capabilities in force of this thread, as a bit mask; none if they are not known. Asked of the kernel itself, as
+/// this is on the way of every restore.
+#[must_use]
+pub fn effective_capabilities() -> u64 {
+    rustix::thread::capabilities(None).map_or(0, |own| own.effective.bits())
+}
+
+/// Whether this process may say which pids its children get: with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN in the
+/// user namespace that owns its pid namespace (clone(2), `set_tid`). It has that, or not, in the user namespace that
+/// it is in, and in those above it has none.
+#[must_use]
+pub fn may_choose_pids() -> bool {
+    let capable = effective_capabilities() & (1 << CAP_CHECKPOINT_RESTORE | 1 << CAP_SYS_ADMIN) != 0;
+    let same = || {
+        let owner = File::from(crate::sys::namespace::owner(File::open("/proc/self/ns/pid").ok()?).ok()?);
+        let own = File::open("/proc/self/ns/user").ok()?.metadata().ok()?;
+        Some(owner.metadata().ok()?.ino() == own.ino())
+    };
+    capable && same().unwrap_or(false)
+}
+
+/// Whether this process is in the initial user namespace, whose capabilities are those over the host: limits cannot
+/// be raised with another's, nor can CRIU look at mapped files.
+#[must_use]
+pub fn in_initial_user_namespace() -> bool {
+    // All users mapped to themselves: user_namespaces(7).
+    std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
 
 /// Capabilities that an engine gets when this process starts it. None if they depend on capabilities of its file,
 /// as they do unless we are root (capabilities(7), "Transformation of capabilities during execve").
@@ -178,6 +211,17 @@ mod tests {
         let finding = check(&set(ALL), &set(ALL & !(1 << 24) & !(1 << 21)), &host()).unwrap();
         assert!(finding.what.ends_with("had: cap_sys_admin, cap_sys_resource"), "{finding}");
         assert_eq!(finding.class, Class::Host);
+    }
+
+    #[test]
+    fn what_root_of_the_host_may() {
+        let own = own_capabilities().unwrap();
+        if own.effective == 0 {
+            assert!(!may_choose_pids());
+        } else if in_initial_user_namespace() && own.effective >> CAP_SYS_ADMIN & 1 != 0 {
+            // A pid namespace in sight is the initial one, or a container's without a user namespace of its own.
+            assert!(may_choose_pids());
+        }
     }
 
     #[test]
