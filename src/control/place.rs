@@ -67,7 +67,8 @@ pub fn folders() -> Result<Vec<PathBuf>, PlaceError> {
     for folder in found {
         match examine(&folder, surroundings.user) {
             Ok(()) => usable.push(folder),
-            Err(PlaceError::Unusable { .. }) => {}
+            // In /tmp anybody can take a name. What is somebody else's holds no server of this user.
+            Err(PlaceError::Unusable { .. } | PlaceError::Foreign { .. }) => {}
             Err(error) => return Err(error),
         }
     }

@@ -38,6 +38,25 @@ impl Key {
     }
 }
 
+/// This user as those outside of its user namespace know it, who share /tmp with it: root of the namespace must not
+/// make a folder there under the name of theirs.
+fn user_outside() -> u32 {
+    let own = geteuid().as_raw();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&map, own).unwrap_or(own)
+}
+
+/// Looks a user up in /proc/PID/uid_map: first inside, first outside, how many, a line for each range
+/// (user_namespaces(7)).
+fn outside(map: &str, user: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map_while(|number| number.parse::<u32>().ok());
+        let (inside, outside, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let place = user.checked_sub(inside).filter(|place| *place < count)?;
+        outside.checked_add(place)
+    })
+}
+
 /// One remembered version.
 #[derive(Debug, Clone)]
 pub(crate) struct VersionCache {
@@ -52,7 +71,7 @@ impl VersionCache {
 
     /// Where the cache of this user may be.
     pub(crate) fn folders(runtime: Option<&Path>) -> Vec<PathBuf> {
-        let shared = PathBuf::from(format!("/tmp/defrost-{}", geteuid()));
+        let shared = PathBuf::from(format!("/tmp/defrost-{}", user_outside()));
         runtime
             .map(|runtime| runtime.join("defrost"))
             .into_iter()
@@ -105,6 +124,15 @@ fn prepare(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_is_known_outside_by_another_name() {
+        assert_eq!(outside("         0          0 4294967295\n", 7), Some(7));
+        assert_eq!(outside("0 65534 1\n", 0), Some(65534));
+        assert_eq!(outside("0 1000 1\n1 100000 65536\n", 5), Some(100_004));
+        assert_eq!(outside("0 1000 1\n", 5), None);
+        assert_eq!(outside("", 5), None);
+    }
     use std::os::unix::fs::{PermissionsExt, symlink};
     use tempfile::TempDir;
 
