@@ -84,6 +84,16 @@ impl Context {
         entries.iter().flat_map(|entry| -> Vec<_> { listens_of(entry) }).collect()
     }
 
+    /// The addresses that resources can be reached at, each with the resource's name.
+    #[must_use]
+    pub fn reached_at(&self) -> Vec<(String, SocketAddr)> {
+        let entries = locked(&self.shared.entries).clone();
+        let places_of = |entry: &Entry| {
+            entry.resource.reached_at().into_iter().map(|address| (entry.name.to_string(), address)).collect()
+        };
+        entries.iter().flat_map(|entry| -> Vec<_> { places_of(entry) }).collect()
+    }
+
     /// Runs every `before_checkpoint`, in reverse order of registration, whatever fails on the way.
     pub(crate) async fn quiesce(&self, cycle: &Cycle) -> Vec<HookRun> {
         let entries: Vec<Entry> = {
@@ -181,6 +191,10 @@ impl Resource for Context {
 
     fn listens(&self) -> Vec<SocketAddr> {
         Self::listens(self).into_iter().map(|(_, address)| address).collect()
+    }
+
+    fn reached_at(&self) -> Vec<SocketAddr> {
+        Self::reached_at(self).into_iter().map(|(_, address)| address).collect()
     }
 
     fn describe(&self) -> String {

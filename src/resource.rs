@@ -59,6 +59,12 @@ pub trait Resource: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The TCP addresses that clients can reach it at, once it is up: told to whoever restores the process. Other
+    /// than those that it [`listens`](Self::listens) at, they need not be free before.
+    fn reached_at(&self) -> Vec<SocketAddr> {
+        self.listens()
+    }
+
     /// What the resource is, for people: `tcp 127.0.0.1:80, 3 connections`.
     fn describe(&self) -> String {
         String::new()
@@ -107,6 +113,11 @@ pub trait BlockingResource: Send + Sync + 'static {
     /// As [`Resource::listens`].
     fn listens(&self) -> Vec<SocketAddr> {
         Vec::new()
+    }
+
+    /// As [`Resource::reached_at`].
+    fn reached_at(&self) -> Vec<SocketAddr> {
+        self.listens()
     }
 
     /// As [`Resource::describe`].
@@ -166,6 +177,10 @@ impl<R: BlockingResource> Resource for Blocking<R> {
 
     fn listens(&self) -> Vec<SocketAddr> {
         self.0.listens()
+    }
+
+    fn reached_at(&self) -> Vec<SocketAddr> {
+        self.0.reached_at()
     }
 
     fn describe(&self) -> String {

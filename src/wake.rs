@@ -105,7 +105,7 @@ pub struct Params {
     pub args: Vec<String>,
     /// `--env K=V`.
     pub env: BTreeMap<String, String>,
-    /// `--set NAME=VALUE`; among them the overrides `NAME.listen=ADDR`.
+    /// `--set NAME=VALUE`; among them the overrides `NAME.listen=ADDR`, and `NAME.share=yes`.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -114,8 +114,25 @@ impl Params {
     /// by `NAME.listen=ADDR`.
     #[must_use]
     pub fn listen(&self, name: &str) -> Option<&str> {
-        self.settings.get(&format!("{name}.listen")).map(String::as_str)
+        self.settings.get(&listen_setting(name)).map(String::as_str)
     }
+
+    /// Whether the listener registered as `name` shall share its port with others that do so too
+    /// (`SO_REUSEPORT`): by `NAME.share=yes`.
+    #[must_use]
+    pub fn shares(&self, name: &str) -> bool {
+        self.settings.get(&share_setting(name)).is_some_and(|value| value == "yes")
+    }
+}
+
+/// The setting that gives a listener its address.
+pub(crate) fn listen_setting(name: &str) -> String {
+    format!("{name}.listen")
+}
+
+/// The setting that has a listener share its port.
+pub(crate) fn share_setting(name: &str) -> String {
+    format!("{name}.share")
 }
 
 /// 128 random bits of the kernel that name one running instance: the original, or one restore.

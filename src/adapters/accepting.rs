@@ -55,8 +55,18 @@ pub(super) trait Endpoint: Send + Sync + 'static {
     fn put_down(&self, listener: Self::Listener) -> io::Result<OwnedFd>;
     /// Registers a listening descriptor with the runtime.
     fn take_up(&self, descriptor: OwnedFd) -> io::Result<Self::Listener>;
-    /// Binds at the same place as before, or at the place `given` for the listener `name`; one attempt.
-    fn bind_again(&self, name: &str, given: Option<&str>) -> Result<Self::Listener, ListenError>;
+    /// Binds at the same place as before, or at the place `given` for the listener `name`; one attempt. With `shared`
+    /// others may bind there too.
+    fn bind_again(
+        &self,
+        name: &str,
+        given: Option<&str>,
+        shared: bool,
+    ) -> Result<Self::Listener, ListenError>;
+    /// The address that clients can reach it at, if it is one of TCP.
+    fn tcp_reached_at(&self) -> Option<SocketAddr> {
+        self.tcp_address()
+    }
     /// The TCP address that is bound again after a restore.
     fn tcp_address(&self) -> Option<SocketAddr> {
         None
@@ -157,13 +167,13 @@ impl<E: Endpoint> Accepting<E> {
         std::mem::replace(&mut *place, listener)
     }
 
-    async fn bind_again(&self, given: Option<&str>) -> Result<E::Listener, ListenError> {
+    async fn bind_again(&self, given: Option<&str>, shared: bool) -> Result<E::Listener, ListenError> {
         let deadline = Instant::now() + IN_USE_LIMIT;
         let mut pause = FIRST_PAUSE;
         loop {
             let attempt = {
                 let _runtime = self.runtime.enter();
-                self.endpoint.bind_again(&self.name, given)
+                self.endpoint.bind_again(&self.name, given, shared)
             };
             match attempt {
                 Err(error) if error.may_pass() && Instant::now() + pause < deadline => {
@@ -179,10 +189,11 @@ impl<E: Endpoint> Accepting<E> {
         let kept = locked(&self.away).take().and_then(Keep::take);
         if let Some(restored) = wake.restored() {
             drop(kept);
-            return self.bind_again(restored.params.listen(&self.name)).await;
+            let params = &restored.params;
+            return self.bind_again(params.listen(&self.name), params.shares(&self.name)).await;
         }
         // Without one, whoever held it died.
-        let Some(descriptor) = kept else { return self.bind_again(None).await };
+        let Some(descriptor) = kept else { return self.bind_again(None, false).await };
         let _runtime = self.runtime.enter();
         let listener = self.endpoint.take_up(descriptor);
         listener.map_err(|source| ListenError::bind(&self.endpoint.describe(), source))
@@ -222,6 +233,10 @@ impl<E: Endpoint> Resource for Accepting<E> {
 
     fn listens(&self) -> Vec<SocketAddr> {
         self.endpoint.tcp_address().into_iter().collect()
+    }
+
+    fn reached_at(&self) -> Vec<SocketAddr> {
+        self.endpoint.tcp_reached_at().into_iter().collect()
     }
 
     fn describe(&self) -> String {

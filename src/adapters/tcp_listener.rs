@@ -29,8 +29,9 @@ mod tests;
 /// the process goes on, it accepts them; a restored process binds anew.
 ///
 /// In a restored process the address is the one it had, its port included if that was chosen by the kernel, or
-/// what `NAME.listen=ADDR` says: `IP:PORT`, or `:PORT` for the same IP. Port 0 takes a free port. Of the socket's
-/// options, only those of [`TcpOptions`] are set again.
+/// what `NAME.listen=ADDR` says: `IP:PORT`, or `:PORT` for the same IP. Port 0 takes a free port. With
+/// `NAME.share=yes` it shares the port as by [`TcpOptions::reuse_port`]. Of the socket's options, only those of
+/// [`TcpOptions`] are set again.
 ///
 /// ```no_run
 /// # async fn server() -> std::io::Result<()> {
@@ -165,7 +166,7 @@ impl TcpOptions {
         let mut outcome = Err(io::Error::new(io::ErrorKind::InvalidInput, "the name has no address"));
         for address in address.to_socket_addrs()? {
             outcome = self
-                .listen(address)
+                .listen(address, false)
                 .map_err(|source| ListenError::bind(&format!("tcp {address}"), source).into());
             if outcome.is_ok() {
                 break;
@@ -179,11 +180,11 @@ impl TcpOptions {
         Ok(TcpListener { accepting, _registration: registration })
     }
 
-    fn listen(&self, address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    fn listen(&self, address: SocketAddr, shared: bool) -> io::Result<tokio::net::TcpListener> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // Else connections of the predecessor in TIME_WAIT keep the port: socket(7).
         socket.set_reuseaddr(true)?;
-        if self.reuse_port {
+        if self.reuse_port || shared {
             socket.set_reuseport(true)?;
         }
         socket.bind(address)?;
@@ -237,9 +238,15 @@ impl Endpoint for TcpEndpoint {
         tokio::net::TcpListener::from_std(descriptor.into())
     }
 
-    fn bind_again(&self, name: &str, given: Option<&str>) -> Result<Self::Listener, ListenError> {
+    fn bind_again(
+        &self,
+        name: &str,
+        given: Option<&str>,
+        shared: bool,
+    ) -> Result<Self::Listener, ListenError> {
         let address = self.address(name, given)?;
-        let bound = self.options.listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let bound =
+            self.options.listen(address, shared).and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) =
             bound.map_err(|source| ListenError::bind(&format!("tcp {address}"), source))?;
         *locked(&self.address) = address;
@@ -249,6 +256,10 @@ impl Endpoint for TcpEndpoint {
     /// None where the port may be shared: then it need not be free.
     fn tcp_address(&self) -> Option<SocketAddr> {
         (!self.options.reuse_port).then(|| *locked(&self.address))
+    }
+
+    fn tcp_reached_at(&self) -> Option<SocketAddr> {
+        Some(*locked(&self.address))
     }
 
     fn describe(&self) -> String {

@@ -321,7 +321,12 @@ impl Endpoint for UnixEndpoint {
         tokio::net::UnixListener::from_std(descriptor.into())
     }
 
-    fn bind_again(&self, _name: &str, given: Option<&str>) -> Result<Self::Listener, ListenError> {
+    fn bind_again(
+        &self,
+        _name: &str,
+        given: Option<&str>,
+        _shared: bool,
+    ) -> Result<Self::Listener, ListenError> {
         let (home, before) = {
             let mut place = locked(&self.place);
             if let Some(given) = given {
