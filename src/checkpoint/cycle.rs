@@ -143,6 +143,7 @@ impl Transaction {
             instance: restored.instance,
             generation: restored.generation,
             socket: locked(&self.shared.socket).as_ref().map(|path| path.display().to_string()),
+            addresses: self.shared.context.reached_at(),
             failures: failures.clone(),
             hooks_us: micros(started.elapsed()),
         };

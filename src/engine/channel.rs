@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const READ: Duration = Duration::from_secs(60);
 
 const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 3 };
-const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 1 };
+const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 2 };
 
 /// The subject's ends, held during the dump.
 #[derive(Debug)]
@@ -190,6 +191,8 @@ pub struct Report {
     pub generation: u64,
     /// The path of its control socket, if it has one.
     pub socket: Option<String>,
+    /// The TCP addresses that it can be reached at, each with its resource's name.
+    pub addresses: Vec<(String, SocketAddr)>,
     /// What failed: each a sentence. Empty when it is ready.
     pub failures: Vec<String>,
     /// How long its hooks took, in microseconds.
@@ -267,6 +270,7 @@ mod tests {
             instance: InstanceId::from_bytes([1; 16]),
             generation: 1,
             socket: None,
+            addresses: vec![],
             failures: vec![],
             hooks_us: 0,
         };
@@ -290,6 +294,7 @@ mod tests {
             instance: InstanceId::from_bytes([2; 16]),
             generation: 3,
             socket: None,
+            addresses: vec![],
             failures: vec![],
             hooks_us: 9,
         };
@@ -315,6 +320,7 @@ mod tests {
             instance: InstanceId::from_bytes([3; 16]),
             generation: 1,
             socket: None,
+            addresses: vec![],
             failures: vec![],
             hooks_us: 0,
         };
