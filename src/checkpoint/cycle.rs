@@ -47,6 +47,8 @@ struct Transaction {
 
 impl Transaction {
     async fn run(self, prepared: Prepared, has_answer: bool) -> Result<Outcome, CheckpointError> {
+        // At most as long as the report may take to be read.
+        drop(self.shared.reporting.lock().await);
         self.shared.set_up(false);
         let runs = self.shared.context.quiesce(&self.cycle).await;
         let quiesced = self.started.elapsed();
@@ -147,13 +149,15 @@ impl Transaction {
             failures: failures.clone(),
             hooks_us: micros(started.elapsed()),
         };
+        let reporting = self.shared.reporting.lock().await;
         self.shared.set_up(failures.is_empty());
-        // Whoever reads of the readiness may ask for the next checkpoint at once.
+        // Whoever reads of the readiness may ask for the next checkpoint at once. It waits for the report.
         drop(self.running);
         if let Err(error) = tell(report, report_of_this).await {
             tracing::error!(instance = %restored.instance, "whoever restored this process is gone: {error}");
             std::process::exit(1);
         }
+        drop(reporting);
         if !failures.is_empty() && !self.shared.stay {
             std::process::exit(1);
         }

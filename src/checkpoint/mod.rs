@@ -50,6 +50,9 @@ struct Shared {
     identity: Mutex<Identity>,
     last_restore: Mutex<Option<Restored>>,
     running: AtomicBool,
+    /// Held from the end of a restore until its report has been read: until then, the pipe and a thread of ours are
+    /// there, which a dump must not meet.
+    reporting: tokio::sync::Mutex<()>,
     /// Whether the server says that it can serve.
     declared: AtomicBool,
     /// Whether no cycle runs, and none has left anything down.
@@ -116,6 +119,7 @@ impl SubjectBuilder {
                 identity: Mutex::new(Identity::original()?),
                 last_restore: Mutex::new(None),
                 running: AtomicBool::new(false),
+                reporting: tokio::sync::Mutex::new(()),
                 declared: AtomicBool::new(true),
                 up: AtomicBool::new(true),
                 ready: tokio::sync::watch::Sender::new(true),
