@@ -22,6 +22,10 @@ use crate::image::{Image, SubjectRecord, Users};
 use crate::wake::{Origin, Params};
 use channel::{Arrival, ReportReader};
 
+/// The name of process 1 of a pid namespace that was made for a restored process, as `ps` shows it and as commands
+/// know it by.
+pub const INIT_NAME: &str = "defrost-init";
+
 /// The name that an engine is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -335,6 +339,21 @@ impl RestoreError {
             Self::NotRestoring(_) => Some("use --engine criu".to_owned()),
             Self::Misfit(finding) => Some(finding.remedy.clone()),
             Self::Fallback { failure, .. } => failure.hint(),
+        }
+    }
+
+    /// Whether this host cannot do it, rather than this restore.
+    #[must_use]
+    pub fn is_of_the_host(&self) -> bool {
+        use criu_driver::Error;
+        match self {
+            Self::Misfit(_) => true,
+            Self::Fallback { failure, .. } => failure.is_of_the_host(),
+            Self::Criu(error) => matches!(
+                error,
+                Error::NotFound { .. } | Error::TooOld { .. } | Error::Unusable { .. } | Error::Spawn { .. }
+            ),
+            _ => false,
         }
     }
 

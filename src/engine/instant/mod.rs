@@ -13,6 +13,10 @@
 //! | descriptors | files, folders, devices by path, pipes with what is in them, eventfd, epoll, timerfd, unix pairs with nothing in them, CRIU's service socket | everything else; owners, locks, options |
 //! | process | dispositions, interval and POSIX timers, limits, clocks, notes on memory, working folder, umask, session | other users, groups, capabilities, out-of-memory score than ours |
 //!
+//! Choosing pids takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over the pid namespace. An ordinary user has these in
+//! namespaces of his own, which [`crate::supervise::namespace`] makes; there a server that ran as root is root again,
+//! with the groups and limits of that user.
+//!
 //! Every part of the plan is made by one module, which also says what it cannot carry, so that what is supported
 //! and what is done cannot drift apart. Nothing is started before all have agreed.
 

@@ -11,7 +11,7 @@ use super::source::Source;
 use super::support::Reasons;
 use super::threads::signal_number;
 use crate::image::machine::Machine;
-use crate::image::verify::own_capabilities;
+use crate::image::verify::{effective_capabilities, in_initial_user_namespace};
 
 /// prctl(2): have timer_create(2) take the id that it is given. Linux 6.15.
 const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
@@ -169,8 +169,10 @@ fn posix(timer: &PosixTimer, writer: &mut Writer) -> [Call; 2] {
 
 /// Limits that differ from those that the process would inherit from us.
 fn limits(task: &TaskCore, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
-    let raise =
-        LazyCell::new(|| own_capabilities().is_some_and(|own| own.effective >> CAP_SYS_RESOURCE & 1 != 0));
+    // prlimit(2) asks for it over the host.
+    let raise = LazyCell::new(|| {
+        effective_capabilities() >> CAP_SYS_RESOURCE & 1 != 0 && in_initial_user_namespace()
+    });
     let mut calls = Vec::new();
     for (which, limit) in (0_u64..).zip(task.limits.iter().flat_map(|limits| &limits.limits)) {
         let inherited = usize::try_from(which).ok().and_then(|which| LIMITS.get(which));

@@ -9,7 +9,7 @@ use criu_images::{Credentials, LsmType, SeccompMode, TaskState};
 use super::source::Source;
 use crate::image::Image;
 use crate::image::manifest::Capabilities;
-use crate::image::verify::capabilities_of_child;
+use crate::image::verify::{capabilities_of_child, in_initial_user_namespace, may_choose_pids};
 
 /// Reasons against, each a sentence without a full stop.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -56,7 +56,11 @@ pub(super) fn image(image: &Image, reasons: &mut Reasons) {
         )),
         Err(error) => reasons.add(format!("the kernel does not say its release: {error}")),
     }
-    reasons.add_if(!nix::unistd::geteuid().is_root(), "restoring pids and program needs root here");
+    reasons.add_if(
+        !may_choose_pids(),
+        "choosing its pids takes cap_checkpoint_restore or cap_sys_admin here; in a pid namespace of its own it does \
+         not (--pid-namespace always)",
+    );
     // exec(2) enters the time namespace of a process that has made one since Linux 6.1.
     let old = image.manifest().machine.kernel_version().is_none_or(|version| version < (6, 1));
     reasons.add_if(old, "the kernel is older than 6.1");
@@ -146,8 +150,10 @@ fn credentials(source: &Source, reasons: &mut Reasons) {
     let own: Vec<u32> =
         nix::unistd::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
     let mut groups = source.threads.iter().filter_map(|thread| thread.core.credentials.as_ref());
+    // A user namespace made by an ordinary user fixes the groups to those of that user, which give him no right that
+    // he has not got anyway (user_namespaces(7), setgroups). CRIU would fail there.
     reasons.add_if(
-        groups.any(|credentials| credentials.groups != own),
+        in_initial_user_namespace() && groups.any(|credentials| credentials.groups != own),
         "its supplementary groups differ from ours",
     );
     let confined = nix::sys::prctl::get_no_new_privs().unwrap_or(true);
