@@ -63,7 +63,8 @@ impl Control {
     /// Opens every way in that the options name, and registers all of it as one resource named `control`.
     ///
     /// In a restored process whose socket's path is held by another live one, such as the original or another
-    /// clone, the socket is `NAME-XXXXXXXX.sock`, by the first digits of the instance.
+    /// clone, the socket is `NAME-XXXXXXXX.sock`, by the first digits of the instance. Clones that are restored at
+    /// once are given `NAME-1.sock`, `NAME-2.sock` and so on.
     ///
     /// # Errors
     /// [`ControlError`]. Nothing is left open then.

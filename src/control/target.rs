@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::client::{Client, ClientError};
 use super::name::{Name, NameError};
 use super::place::{self, PlaceError};
+use crate::engine::INIT_NAME;
 
 /// How long a server may take to accept a connection when its pid is asked for. The kernel answers for it, so
 /// only a full queue makes this wait.
@@ -102,7 +103,11 @@ fn by_pid(pid: i32, folders: &[PathBuf]) -> Result<PathBuf, TargetError> {
     // The supervisor's pid is what a shell's `$!` holds, so it stands for its only server, too.
     let own = servers.iter().find(|server| server.pid == Some(pid));
     let supervised = || servers.iter().find(|server| server.pid.and_then(parent_of) == Some(pid));
-    if let Some(server) = own.or_else(supervised) {
+    let housed = || {
+        let mut housed = servers.iter().filter(|server| server.pid.and_then(beyond_init) == Some(pid));
+        housed.next().filter(|_| housed.next().is_none())
+    };
+    if let Some(server) = own.or_else(supervised).or_else(housed) {
         return Ok(server.path.clone());
     }
     match stat_of(pid) {
@@ -119,6 +124,12 @@ fn stat_of(pid: i32) -> Option<procfs::process::Stat> {
 
 fn parent_of(pid: i32) -> Option<i32> {
     stat_of(pid).map(|stat| stat.ppid)
+}
+
+/// Who watches over a process in a pid namespace of its own, of which only process 1 is between them.
+fn beyond_init(pid: i32) -> Option<i32> {
+    let init = stat_of(parent_of(pid)?)?;
+    (init.comm == INIT_NAME).then_some(init.ppid)
 }
 
 /// A server that listens.

@@ -2,7 +2,7 @@
 //! nothing of it is left.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, raise};
@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::guard::Guard;
+use super::leash::Leash;
 use super::signals::Signals;
 use super::subject::Supervised;
 use crate::engine::channel::{Report, ReportReader};
@@ -58,13 +59,28 @@ pub fn become_subreaper() -> io::Result<()> {
 /// # Errors
 /// The kernel's own, from waiting; the process may live then.
 pub fn attend(signals: &mut Signals, supervised: &Supervised, guard: Option<Guard>) -> io::Result<Ending> {
-    let mut house = House {
-        supervised,
-        guard: guard.as_ref().map(Guard::pid),
-        ending: None,
-        finished: None,
-        abandoned: false,
-    };
+    attend_until_ended(signals, supervised, guard.as_ref().map(Guard::pid), None)
+}
+
+/// As [`attend`], in process 1 of a pid namespace, which ends the process when its own supervisor is killed.
+///
+/// # Errors
+/// As [`attend`].
+pub(super) fn attend_leashed(
+    signals: &mut Signals,
+    supervised: &Supervised,
+    leash: Leash<'_>,
+) -> io::Result<Ending> {
+    attend_until_ended(signals, supervised, None, Some(leash))
+}
+
+fn attend_until_ended(
+    signals: &mut Signals,
+    supervised: &Supervised,
+    guard: Option<Pid>,
+    mut leash: Option<Leash<'_>>,
+) -> io::Result<Ending> {
+    let mut house = House { supervised, guard, ending: None, finished: None, abandoned: false };
     loop {
         house.reap()?;
         if let Some(ending) = house.ending {
@@ -72,7 +88,14 @@ pub fn attend(signals: &mut Signals, supervised: &Supervised, guard: Option<Guar
             house.clear()?;
             return Ok(ending);
         }
-        wait_for(&*signals, None)?;
+        match &leash {
+            None => wait_for(&[signals.as_fd()], None)?,
+            Some(leash) => match leash.link() {
+                Some(link) => wait_for(&[signals.as_fd(), link], None)?,
+                None => wait_for(&[signals.as_fd()], leash.left())?,
+            },
+        }
+        leash = leash.and_then(|leash| leash.look(supervised));
         for signal in signals.arrived() {
             forward(supervised, signal);
         }
@@ -80,20 +103,23 @@ pub fn attend(signals: &mut Signals, supervised: &Supervised, guard: Option<Guar
 }
 
 /// Waits for the report of a restored process, forwarding signals meanwhile. `None` when it ends, or lets go of
-/// the pipe, without one. It has no deadline of its own: each hook that it waits for has one.
+/// the pipe, without one. Without a `deadline`, those of the hooks that it waits for count.
 ///
 /// # Errors
-/// The kernel's own; the process may live then.
+/// `TimedOut` at the deadline, or the kernel's own; the process may live then.
 pub fn report_while_attending(
     signals: &mut Signals,
     supervised: &Supervised,
     report: ReportReader,
+    deadline: Option<Instant>,
 ) -> io::Result<Option<Report>> {
     loop {
+        let limit = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
         let (forwarded, written, ended) = (signals.as_fd(), report.as_fd(), supervised.as_fd());
         let mut waiting =
             [&forwarded, &written, &ended].map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
-        match rustix::event::poll(&mut waiting, None) {
+        match rustix::event::poll(&mut waiting, limit.as_ref()) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -111,16 +137,18 @@ pub fn report_while_attending(
     }
 }
 
-/// Waits until the descriptor is readable, at most this long. A signal may end the wait early.
-fn wait_for(descriptor: impl AsFd, limit: Option<Duration>) -> io::Result<()> {
-    let limit = limit
-        .map(|time| Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() });
-    let descriptor = descriptor.as_fd();
-    let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
-    match rustix::event::poll(&mut waiting, limit.as_ref()) {
+/// Waits until one of the descriptors is readable, at most this long. A signal may end the wait early.
+pub(super) fn wait_for(descriptors: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<()> {
+    let mut waiting: Vec<_> =
+        descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+    match rustix::event::poll(&mut waiting, limit.map(timespec).as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() }
 }
 
 fn forward(supervised: &Supervised, signal: Signal) {
@@ -129,8 +157,11 @@ fn forward(supervised: &Supervised, signal: Signal) {
         // The process is alone in its session, where the kernel ignores SIGTSTP: stop both by SIGSTOP.
         Signal::SIGTSTP => {
             supervised.signal(Signal::SIGSTOP);
-            let _ = raise(Signal::SIGSTOP);
-            supervised.signal(Signal::SIGCONT);
+            // Process 1 is not stopped by its own signals: pid_namespaces(7). Whoever stopped it sends SIGCONT.
+            if std::process::id() != 1 {
+                let _ = raise(Signal::SIGSTOP);
+                supervised.signal(Signal::SIGCONT);
+            }
         }
         other => supervised.signal(other),
     }

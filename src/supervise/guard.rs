@@ -17,7 +17,7 @@ use super::subject::{self, Supervised};
 use crate::sys::process::{Fork, exit_now, fork};
 
 /// How long the supervised process has to stop by itself, once its supervisor was killed.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// The name of the process, as `ps` shows it.
 const PROCESS_NAME: &std::ffi::CStr = c"defrost-guard";

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use super::attend::{Ending, attend, become_subreaper, report_while_attending};
 use super::guard::ends_within;
+use super::namespace::NamespaceError;
 use super::run::guard_of;
 use super::signals::Signals;
 use super::subject::Supervised;
@@ -18,7 +19,7 @@ use crate::image::Image;
 use crate::wake::{Origin, Params};
 
 /// How long a process that has reported a failure may take to exit.
-const EXIT: Duration = Duration::from_secs(5);
+pub(super) const EXIT: Duration = Duration::from_secs(5);
 
 /// What to restore, and for how long to wait.
 #[derive(Debug)]
@@ -61,6 +62,24 @@ pub enum RestoreFailure {
         "readiness is unknown: the image was not made by a defrost server's own checkpoint; process {0} runs"
     )]
     Mute(i32),
+    /// The image has no way to say that it is ready, and the process, which was alone in a namespace, has been ended.
+    #[error(
+        "readiness is unknown: the image was not made by a defrost server's own checkpoint; it was ended"
+    )]
+    MuteEnded,
+    /// There was no pid namespace for it; nothing runs.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// It failed in a pid namespace of its own, all of which has ended; told in its words.
+    #[error("{text}")]
+    Within {
+        /// What failed, and why.
+        text: String,
+        /// What to do about it.
+        hint: Option<String>,
+        /// Whether this host cannot, rather than this restore.
+        of_the_host: bool,
+    },
     /// A system call of the supervisor's failed.
     #[error("the supervisor failed: {0}")]
     Supervisor(#[from] io::Error),
@@ -77,8 +96,21 @@ impl RestoreFailure {
             Self::Late(_) => {
                 Some("allow more time by --ready-timeout, or look at what the server waits for".to_owned())
             }
-            Self::Mute(_) => Some("leave out --wait-ready".to_owned()),
+            Self::Mute(_) | Self::MuteEnded => Some("leave out --wait-ready".to_owned()),
+            Self::Namespace(error) => error.hint(),
+            Self::Within { hint, .. } => hint.clone(),
             Self::Supervisor(_) => None,
+        }
+    }
+
+    /// Whether this host cannot do it, rather than this restore.
+    #[must_use]
+    pub fn is_of_the_host(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_of_the_host(),
+            Self::Namespace(_) => true,
+            Self::Within { of_the_host, .. } => *of_the_host,
+            _ => false,
         }
     }
 }
@@ -107,7 +139,7 @@ pub struct Detached {
 }
 
 impl Restore<'_> {
-    fn start(&self, awaited: bool) -> Result<engine::RestoredProcess, RestoreFailure> {
+    pub(super) fn start(&self, awaited: bool) -> Result<engine::RestoredProcess, RestoreFailure> {
         let Self { image, params, deadline, why, .. } = *self;
         let order = RestoreOrder { image, params, awaited, deadline, why };
         Ok(self.engine.restore(&order)?)
@@ -131,7 +163,7 @@ impl Restore<'_> {
         runs(restored.pid, &restored.origin);
         let mut failures = None;
         if let Some(reader) = restored.report
-            && let Some(report) = report_while_attending(&mut signals, &supervised, reader)?
+            && let Some(report) = report_while_attending(&mut signals, &supervised, reader, None)?
         {
             if report.failures.is_empty() {
                 ready(restored.pid, &report);
@@ -183,7 +215,7 @@ impl Restore<'_> {
     }
 }
 
-fn reap(pid: i32) -> io::Result<Ending> {
+pub(super) fn reap(pid: i32) -> io::Result<Ending> {
     match waitpid(Pid::from_raw(pid), None)? {
         WaitStatus::Signaled(_, signal, _) => Ok(Ending::Signaled(signal)),
         WaitStatus::Exited(_, status) => Ok(Ending::Exited(status)),
