@@ -233,7 +233,7 @@ fn a_pid_held_by_a_stranger_is_told_with_its_command_line() {
     let Some(host) = Host::for_test("a_pid_held_by_a_stranger_is_told_with_its_command_line") else { return };
     let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
     let stranger = Running::start_as(dumped.pid, Command::new("sleep").arg("1234"));
-    let error = host.run(["restore", "img"]).failed(HOST);
+    let error = host.run(["restore", "img", "--pid-namespace", "never"]).failed(HOST);
     let held = format!("held by process {} (sleep 1234)", dumped.pid);
     assert!(error.contains(&held) && error.contains("hint: "), "{error}");
     assert!(lives(stranger.pid()), "it is left alone");
@@ -248,14 +248,14 @@ fn a_pid_held_by_a_zombie_is_waited_for() {
     let zombie = Running::start_as(dumped.pid, Command::new("sleep").arg("1234"));
     zombie.signal(Signal::SIGKILL);
     until("the death of a process", || state(dumped.pid) == Some('Z'));
-    let error = host.run(["restore", "img"]).failed(HOST);
+    let error = host.run(["restore", "img", "--pid-namespace", "never"]).failed(HOST);
     let own = std::process::id();
     let held =
         format!("held by dead process {} ([sleep]), which its parent {own} has not collected", dumped.pid);
     assert!(error.contains(&held) && error.contains("hint: "), "{error}");
 
     // It is collected while the next one waits.
-    let mut supervisor = Running::start(&mut host.defrost(["restore", "img"]));
+    let mut supervisor = Running::start(&mut host.defrost(["restore", "img", "--pid-namespace", "never"]));
     let collected = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
         drop(zombie);

@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the command's own output")]
 
+mod apart;
 mod ask;
 mod check;
 mod checkpoint;

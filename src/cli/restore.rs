@@ -1,19 +1,21 @@
 //! `defrost restore`
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::Options;
+use super::apart::{self, Apart, ApartArguments};
 use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
+use crate::engine::Engine;
 use crate::engine::auto::AutoEngine;
 use crate::engine::channel::Report;
 use crate::engine::criu::{CriuEngine, Transport};
-use crate::engine::{self, Engine};
 use crate::image::Image;
 use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
+use crate::supervise::addresses::given_addresses;
+use crate::supervise::clones::{Order, Wait};
 use crate::supervise::restore::{Restore, RestoreFailure};
 use crate::supervise::run::{Launch, run as supervise};
 use crate::wake::{Origin, Params};
@@ -59,6 +61,8 @@ pub(super) struct Arguments {
     /// How long the restore may take until the server runs
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
+    #[command(flatten)]
+    apart: ApartArguments,
     /// Arguments for the server, handed over as values
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
@@ -136,7 +140,17 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
     let image = open(&arguments.dir)?;
-    check(options, &image, &arguments)?;
+    let apart = arguments.apart.decide(&image, arguments.engine == EngineChoice::Criu);
+    let params = Params {
+        args: arguments.arguments.clone(),
+        env: arguments.env.iter().cloned().collect(),
+        settings: arguments.set.iter().cloned().collect(),
+    };
+    let each = match &apart {
+        Some(apart) => arguments.apart.parameters(apart, &image, params)?,
+        None => vec![params],
+    };
+    check(options, &image, &arguments, apart.as_ref(), &each)?;
     let criu = || {
         CriuEngine::new(options.criu.clone())
             .by(arguments.transport.map_or_else(Transport::default, Into::into))
@@ -159,15 +173,23 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
             Err(_) => (Box::new(criu()), "there is no instant engine for this machine"),
         },
     };
-    let params = Params {
-        args: arguments.arguments,
-        env: arguments.env.into_iter().collect(),
-        settings: arguments.set.into_iter().collect(),
-    };
     let deadline = Duration::from_secs_f64(arguments.timeout);
+    let limit = Duration::from_secs_f64(arguments.ready_timeout);
+    if let Some(apart) = apart {
+        let wait = match (arguments.wait_ready || arguments.apart.are_clones(), arguments.detach) {
+            (true, _) => Wait::Ready(limit),
+            (false, true) => Wait::Runs,
+            (false, false) => Wait::Report,
+        };
+        let namespaces = apart.namespaces;
+        let order = Order { engine: &*engine, image: &image, deadline, why, namespaces, wait };
+        let detach = arguments.detach || arguments.wait_ready;
+        return apart::restore(options, &order, &apart, &arguments.apart, &each, detach);
+    }
+    let params = each.into_iter().next().unwrap_or_default();
     let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why };
     if arguments.detach || arguments.wait_ready {
-        let limit = arguments.wait_ready.then(|| Duration::from_secs_f64(arguments.ready_timeout));
+        let limit = arguments.wait_ready.then_some(limit);
         let detached = restore.detach(limit).map_err(|error| failed(&error))?;
         println!("{}", detached.pid);
         if options.verbose {
@@ -178,6 +200,10 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         }
         return Ok(ExitCode::SUCCESS);
     }
+    attend(options, &restore)
+}
+
+fn attend(options: &Options, restore: &Restore<'_>) -> Result<ExitCode, Failure> {
     let runs = &mut |pid, origin: &Origin| {
         if options.verbose {
             tell_origin(pid, origin);
@@ -192,7 +218,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
     Ok(ExitCode::from(ending.map_err(|error| failed(&error))?.status()))
 }
 
-fn tell_origin(pid: i32, origin: &Origin) {
+pub(super) fn tell_origin(pid: i32, origin: &Origin) {
     eprintln!("defrost: process {pid} was restored by {origin}");
 }
 
@@ -219,7 +245,13 @@ pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {
 }
 
 /// Everything that speaks against the restore, at once.
-fn check(options: &Options, image: &Image, arguments: &Arguments) -> Result<(), Failure> {
+fn check(
+    options: &Options,
+    image: &Image,
+    arguments: &Arguments,
+    apart: Option<&Apart>,
+    each: &[Params],
+) -> Result<(), Failure> {
     let simulated = arguments.engine == EngineChoice::Simulated;
     // Where auto takes criu after all, that is looked for and looked at then.
     let without_criu = simulated
@@ -242,29 +274,34 @@ fn check(options: &Options, image: &Image, arguments: &Arguments) -> Result<(), 
             None
         }
     };
-    let rebound = arguments.set.iter().filter_map(|(name, value)| {
-        let address: SocketAddr = value.parse().ok()?;
-        Some((name.strip_suffix(".listen")?.to_owned(), address))
-    });
+    let all = apart.is_some_and(|apart| apart.namespaces.with_user());
     let wanted = VerifyOptions {
         full: arguments.verify == Verify::Full,
         criu_version,
-        capabilities: if simulated { None } else { capabilities_of_child() },
-        rebound: rebound.collect(),
+        // Root of a user namespace of its own has all of them.
+        capabilities: if simulated || all { None } else { capabilities_of_child() },
+        rebound: given_addresses(&image.manifest().subject.listens, each),
+        pids: apart.is_none(),
+        // Memory is shared where it is mapped, and auto does that where it can.
+        copies: if arguments.memory == Memory::Copy || !without_criu { copies(each) } else { 1 },
         ..VerifyOptions::default()
     };
     for finding in verify(image, &wanted) {
         let status = if finding.class.is_of_the_image() { IMAGE } else { HOST };
         add(status, finding.what, Some(finding.remedy));
     }
-    failure.map_or(Ok(()), Err)
+    let Some(mut failure) = failure else { return Ok(()) };
+    // Alone they are no obstacle, and beside others they may explain these: who holds the pids holds ports, too.
+    for finding in apart.iter().flat_map(|apart| &apart.taken) {
+        failure.add(&finding.what, Some(&finding.remedy));
+    }
+    Err(failure)
+}
+
+fn copies(each: &[Params]) -> u32 {
+    u32::try_from(each.len()).unwrap_or(u32::MAX)
 }
 
 fn failed(error: &RestoreFailure) -> Failure {
-    let status = match error {
-        RestoreFailure::Engine(engine::RestoreError::Misfit(_)) => HOST,
-        RestoreFailure::Engine(error) => error.of_criu().map_or(FAILED, criu_status),
-        _ => FAILED,
-    };
-    Failure::new(status, error, error.hint())
+    Failure::new(if error.is_of_the_host() { HOST } else { FAILED }, error, error.hint())
 }

@@ -356,16 +356,6 @@ impl RestoreError {
             _ => false,
         }
     }
-
-    /// CRIU's own failure, if that is what it was in the end.
-    #[must_use]
-    pub fn of_criu(&self) -> Option<&criu_driver::Error> {
-        match self {
-            Self::Criu(error) => Some(error),
-            Self::Fallback { failure, .. } => failure.of_criu(),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
