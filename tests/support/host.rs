@@ -25,7 +25,7 @@ static TURN: Mutex<()> = Mutex::new(());
 pub struct Host {
     pub criu: PathBuf,
     // Dropped in this order: first the processes, then their folder, then the turn.
-    _leftovers: Leftovers,
+    leftovers: Leftovers,
     folder: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
@@ -44,12 +44,17 @@ impl Host {
         };
         let folder = tempfile::Builder::new().prefix("defrost-test-").tempdir().unwrap();
         let leftovers = Leftovers::of(folder.path());
-        Some(Self { criu, _leftovers: leftovers, folder, _turn: turn })
+        Some(Self { criu, leftovers, folder, _turn: turn })
     }
 
     /// The test's own folder. It is removed with everything in it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The processes of this test that live, however they were started.
+    pub fn processes(&self) -> Vec<i32> {
+        self.leftovers.pids()
     }
 
     /// A path in it.

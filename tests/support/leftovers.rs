@@ -19,7 +19,8 @@ impl Leftovers {
         Self(folder.to_owned())
     }
 
-    fn pids(&self) -> Vec<i32> {
+    /// Those that are there, zombies not among them.
+    pub fn pids(&self) -> Vec<i32> {
         let mark = [b"XDG_RUNTIME_DIR=", self.0.as_os_str().as_encoded_bytes()].concat();
         let all =
             fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

@@ -9,6 +9,7 @@
     reason = "each test program uses a part of it, and says by a panic what is wrong"
 )]
 
+pub mod apart;
 pub mod client;
 pub mod host;
 pub mod leftovers;
