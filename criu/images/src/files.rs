@@ -11,6 +11,7 @@ mod notify;
 mod owner;
 mod packet;
 mod pipe;
+mod queue;
 mod regular;
 mod remap;
 mod socket;
@@ -32,6 +33,7 @@ pub use notify::{
 pub use owner::Owner;
 pub use packet::{PacketMembership, PacketRing, PacketSocket};
 pub use pipe::{Fifo, Pipe, PipeData};
+pub use queue::{ControlMessage, Packet, SenderCredentials};
 pub use regular::RegularFile;
 pub use remap::{Remap, RemapKind};
 pub use socket::{Shutdown, SocketOptions, TcpOptions};

@@ -13,7 +13,7 @@ use prost::Message;
 
 use crate::cpuinfo::CpuInfo;
 use crate::error::ReadError;
-use crate::files::{Fdinfo, FileEntry, FileTable, Memfd, PipeData, Remap, Terminal};
+use crate::files::{Fdinfo, FileEntry, FileTable, Memfd, Packet, PipeData, Remap, Terminal};
 use crate::format::{Layout, MAX_FILE, MAX_PARTS, Record, Records};
 use crate::inventory::Inventory;
 use crate::memory::Memory;
@@ -214,16 +214,26 @@ impl ImageDir {
     /// # Errors
     /// Any [`ReadError`] but [`ReadError::Missing`].
     pub fn pipes_data(&self) -> Result<Vec<(PipeData, Vec<u8>)>, ReadError> {
-        let name = "pipes-data.img";
-        let Some(bytes) = optional(self.bytes(name))? else { return Ok(Vec::new()) };
-        let mut records = Records::new(name, Layout::PipesData, &bytes)?;
-        let mut pipes = Vec::new();
-        while let Some(record) = records.next() {
-            let data: PipeData = decode(record?, "pipe_data_entry", self.unknown)?;
-            let contents = records.raw(data.length as usize)?.to_vec();
-            pipes.push((data, contents));
-        }
-        Ok(pipes)
+        self.followed("pipes-data.img", Layout::PipesData, "pipe_data_entry", |data: &PipeData| data.length)
+    }
+
+    /// Reads `fifo-data.img`: what is in each named pipe, with its bytes; empty if there is no such file.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn fifos_data(&self) -> Result<Vec<(PipeData, Vec<u8>)>, ReadError> {
+        self.followed("fifo-data.img", Layout::FifosData, "pipe_data_entry", |data: &PipeData| data.length)
+    }
+
+    /// Reads `sk-queues.img`: what waits to be read from sockets, with its bytes, for each socket in the order of
+    /// arrival; empty if there is no such file.
+    ///
+    /// # Errors
+    /// Any [`ReadError`] but [`ReadError::Missing`].
+    pub fn socket_queues(&self) -> Result<Vec<(Packet, Vec<u8>)>, ReadError> {
+        self.followed("sk-queues.img", Layout::SocketQueues, "sk_packet_entry", |packet: &Packet| {
+            packet.length
+        })
     }
 
     /// Where the link `parent` leads: the image that this one is the difference to.
@@ -292,6 +302,25 @@ impl ImageDir {
     ) -> Result<Vec<M>, ReadError> {
         let bytes = self.bytes(name)?;
         Records::new(name, layout, &bytes)?.map(|r| decode(r?, message, self.unknown)).collect()
+    }
+
+    /// Records that are followed by as many bytes as each of them says; none if there is no such file.
+    fn followed<M: Message + Default>(
+        &self,
+        name: &str,
+        layout: Layout,
+        message: &'static str,
+        length: impl Fn(&M) -> u32,
+    ) -> Result<Vec<(M, Vec<u8>)>, ReadError> {
+        let Some(bytes) = optional(self.bytes(name))? else { return Ok(Vec::new()) };
+        let mut records = Records::new(name, layout, &bytes)?;
+        let mut all = Vec::new();
+        while let Some(record) = records.next() {
+            let record: M = decode(record?, message, self.unknown)?;
+            let contents = records.raw(length(&record) as usize)?.to_vec();
+            all.push((record, contents));
+        }
+        Ok(all)
     }
 
     /// Contents of a file. Takes no more memory than the file is long, nor than [`MAX_FILE`].

@@ -41,6 +41,8 @@ pub(crate) enum Layout {
     Terminals,
     Remaps,
     PipesData,
+    FifosData,
+    SocketQueues,
 }
 
 impl Layout {
@@ -63,6 +65,8 @@ impl Layout {
             Self::Terminals => &[COMMON, 0x5945_3036],
             Self::Remaps => &[COMMON, 0x5913_3954],
             Self::PipesData => &[COMMON, 0x5645_3709],
+            Self::FifosData => &[COMMON, 0x5933_3054],
+            Self::SocketQueues => &[COMMON, 0x5626_4026],
         }
     }
 }

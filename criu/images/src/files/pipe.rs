@@ -1,5 +1,4 @@
-//! Pipes, named or not, and what is in those without a name (`pipes-data.img`). What is in named ones is in
-//! `fifo-data.img`, not read here.
+//! Pipes, named or not, and what is in them (`fifo-data.img`, `pipes-data.img`).
 
 use super::owner::Owner;
 
@@ -34,7 +33,7 @@ pub struct Fifo {
     pub file_id: Option<u32>,
 }
 
-/// What is in a pipe: a record of `pipes-data.img`, followed there by its bytes.
+/// What is in a pipe: a record of `pipes-data.img` or `fifo-data.img`, followed there by its bytes.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PipeData {
     /// Inode of the pipe.

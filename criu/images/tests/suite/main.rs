@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its folder has failed")]
 
+mod contents;
 mod damage;
 mod findings;
 mod image;
