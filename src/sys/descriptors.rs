@@ -124,6 +124,19 @@ pub fn sealed_program(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     sealed(memfd, bytes)
 }
 
+/// A descriptor that takes these signals, of which the lowest bit is signal 1, with close-on-exec: signalfd4(2).
+///
+/// # Errors
+/// The kernel's own.
+pub fn signalfd(signals: u64) -> io::Result<OwnedFd> {
+    // The C library's wrapper takes a set of its own, which cannot be made of a number.
+    // SAFETY: the kernel reads 8 bytes of the number, and keeps no reference to it.
+    let fd = unsafe { libc::syscall(libc::SYS_signalfd4, -1, &raw const signals, 8, libc::SFD_CLOEXEC) };
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: a number that the kernel has just returned is open and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 fn sealed(memfd: OwnedFd, bytes: &[u8]) -> io::Result<OwnedFd> {
     use std::io::{Seek, Write};
     let mut file = File::from(memfd);

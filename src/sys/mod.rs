@@ -23,6 +23,7 @@ pub mod process;
 pub mod random;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod remap;
+pub mod socket;
 
 #[cfg(test)]
 mod tests;
