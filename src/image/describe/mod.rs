@@ -181,7 +181,7 @@ fn needed_files(
     let mut needed: BTreeMap<&Path, (Need, &RegularFile)> = BTreeMap::new();
     for entry in table.entries() {
         let Some(file) = entry.regular.as_deref() else { continue };
-        if remapped.contains(&file.id) || file.external == Some(true) {
+        if remapped.contains(&file.id) || file.external == Some(true) || is_left_to_engines(file, tree) {
             continue;
         }
         let need = uses.get(&file.id).copied().unwrap_or(Need::Open);
@@ -198,6 +198,13 @@ fn needed_files(
         }
     }
     needed.into_iter().filter_map(|(path, (need, file))| look_at(path, need, file).transpose()).collect()
+}
+
+/// What cannot be compared beforehand: the process's own files in /proc, which are there when it is, and symbolic
+/// links that are open as such, which a look at their path would follow.
+fn is_left_to_engines(file: &RegularFile, tree: &[Process]) -> bool {
+    let link = file.mode.is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFLNK);
+    link || tree.iter().any(|process| file.path().starts_with(format!("/proc/{}", process.pid)))
 }
 
 fn rank(need: Need) -> u8 {
