@@ -31,6 +31,7 @@ const MADV_WIPEONFORK: u64 = 18;
 const MADV_GUARD_INSTALL: u64 = 102;
 /// What a mapping may be made of beside its kind.
 const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
+    | libc::MAP_SHARED
     | libc::MAP_ANONYMOUS
     | libc::MAP_NORESERVE
     | libc::MAP_GROWSDOWN
@@ -91,11 +92,11 @@ impl Layout {
 
 /// Where the descriptors are that memory comes from.
 pub(super) trait Backing {
-    /// The number of a descriptor for a file of the image's table, which is opened for it.
+    /// The number of a descriptor for what a mapping is of, which is opened for it.
     ///
     /// # Errors
     /// Why there is none, as a reason against the restore.
-    fn file(&mut self, id: u32) -> Result<u64, String>;
+    fn file(&mut self, vma: &Vma) -> Result<u64, String>;
     /// The number of the pages file.
     fn pages(&self) -> u64;
 }
@@ -172,9 +173,7 @@ fn unsupported(vma: &Vma) -> Option<&'static str> {
         return None;
     }
     for (status, what) in [
-        (VmaStatus::MEMFD, "a memory file"),
-        (VmaStatus::FILE_SHARED, "a file, mapped shared"),
-        (VmaStatus::ANON_SHARED, "shared memory"),
+        (VmaStatus::ANON_SHARED, "shared memory, as an older CRIU records it"),
         (VmaStatus::SYSVIPC, "system V shared memory"),
         (VmaStatus::SOCKET, "a socket's"),
         (VmaStatus::AIO_RING, "a ring of native asynchronous input and output"),
@@ -189,8 +188,11 @@ fn unsupported(vma: &Vma) -> Option<&'static str> {
         | VmaStatus::STACK
         | VmaStatus::HEAP
         | VmaStatus::FILE_PRIVATE
+        | VmaStatus::FILE_SHARED
+        | VmaStatus::MEMFD
         | VmaStatus::ANON_PRIVATE;
-    let known = plain.contains(area) && area.intersects(VmaStatus::FILE_PRIVATE | VmaStatus::ANON_PRIVATE);
+    let kinds = VmaStatus::FILE_PRIVATE | VmaStatus::FILE_SHARED | VmaStatus::ANON_PRIVATE;
+    let known = plain.contains(area) && area.intersection(kinds).bits().count_ones() == 1;
     (!known || vma.flags & !CARRIED_FLAGS != 0)
         .then_some("of a kind that is not known here (locked, huge pages)")
 }
@@ -210,7 +212,9 @@ fn pieces(source: &Source, layout: &Layout, reasons: &mut Reasons) -> Vec<Piece>
                 break;
             }
             let end = extent.end().min(vma.end);
-            if !vdso::is_kernels(vma) {
+            if vma.area().contains(VmaStatus::FILE_SHARED) {
+                reasons.add(format!("the pages at {at:x} are those of a shared mapping"));
+            } else if !vdso::is_kernels(vma) {
                 let piece =
                     Piece { start: at, len: end - at, offset: offset + (at - extent.vaddr), vma: index };
                 push(&mut pieces, piece);
@@ -250,14 +254,15 @@ fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
 
 /// Makes one mapping, writable if pages will be read into it.
 fn mapping(vma: &Vma, filled: bool, backing: &mut dyn Backing) -> Result<Call, String> {
-    let of_file = vma.area().contains(VmaStatus::FILE_PRIVATE);
-    let (fd, offset) = match vma.file_id().filter(|_| of_file) {
-        Some(id) => (backing.file(id)?, vma.offset),
+    let (fd, offset) = match vma.file_id() {
+        Some(_) => (backing.file(vma)?, vma.offset),
         None => (u64::MAX, 0),
     };
     let write = if filled { libc::PROT_READ | libc::PROT_WRITE } else { 0 };
     let prot = vma.prot | write.cast_unsigned();
-    let flags = (vma.flags & CARRIED_FLAGS) | libc::MAP_FIXED_NOREPLACE.cast_unsigned();
+    // CRIU records shared anonymous memory as a file of its own, with the flags that it had (criu/proc_parse.c).
+    let anonymous = if fd == u64::MAX { 0 } else { libc::MAP_ANONYMOUS.cast_unsigned() };
+    let flags = (vma.flags & CARRIED_FLAGS & !anonymous) | libc::MAP_FIXED_NOREPLACE.cast_unsigned();
     let arguments = [vma.start, vma.len(), prot.into(), flags.into(), fd, offset];
     Ok(exactly(Step::Map, libc::SYS_mmap, &arguments, vma.start))
 }
@@ -374,8 +379,10 @@ mod tests {
     fn mappings_of_other_kinds_are_told() {
         assert_eq!(unsupported(&vma(0x1000, 0x2000, 0)), None);
         assert!(unsupported(&vma(0x1000, 0x2000, libc::MAP_HUGETLB)).is_some());
-        let shared = Vma { status: VmaStatus::ANON_SHARED.bits(), ..vma(0x1000, 0x2000, 0) };
-        assert_eq!(unsupported(&shared), Some("shared memory"));
+        let kind = |status: VmaStatus| Vma { status: status.bits(), ..vma(0x1000, 0x2000, 0) };
+        assert!(unsupported(&kind(VmaStatus::ANON_SHARED)).is_some());
+        assert!(unsupported(&kind(VmaStatus::MEMFD)).is_some(), "neither private nor shared");
+        assert_eq!(unsupported(&kind(VmaStatus::REGULAR | VmaStatus::MEMFD | VmaStatus::FILE_SHARED)), None);
         assert!(unsupported(&vma(SPACE_END, SPACE_END + 0x1000, 0)).is_some());
     }
 }

@@ -9,7 +9,8 @@ use super::MemoryMode;
 use super::backing::Files;
 use super::choice::{Choice, choose};
 use super::descriptors::{Descriptors, descriptors};
-use super::memory::{self, Backing, Layout, SPACE_END};
+use super::memory::{self, Layout, SPACE_END};
+use super::shared::SharedMemory;
 use super::source::Source;
 use super::support::Reasons;
 use super::{exit, state, threads, vdso};
@@ -28,6 +29,8 @@ pub(super) struct Plan {
     pub(super) memory: MemoryMode,
     /// Why in this way: a phrase.
     pub(super) memory_reason: &'static str,
+    /// Memory that descriptors and mappings share, to be filled in the process.
+    pub(super) shared: SharedMemory,
     /// Open files that the restorer needs under the numbers that they have.
     pub(super) files: Vec<OwnedFd>,
 }
@@ -74,8 +77,9 @@ pub(super) fn plan(
         return Ok(None);
     };
     let pages = source.folder.path().join(source.pagemap.pages_file());
-    let mut files = Files::new(source, floor, &File::open(pages)?)?;
-    let program = files.file(source.memory.exe_file_id).unwrap_or_else(|reason| {
+    let shared = SharedMemory::of(source, floor, reasons)?;
+    let mut files = Files::new(source, floor, &File::open(pages)?, &shared)?;
+    let program = files.readable(source.memory.exe_file_id).unwrap_or_else(|reason| {
         reasons.add(reason);
         0
     });
@@ -88,10 +92,12 @@ pub(super) fn plan(
     let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
     calls.extend(entered.unwrap_or_default());
     calls.extend(state::early(source, program, &mut writer));
+    calls.extend(shared.calls());
     calls.extend(descriptors.calls(&mut writer));
     let code = code.unwrap_or_default();
     let threads = threads::threads(source, &layout, code.return_to, &mut writer, reasons);
-    let finish = state::late(source, &mut writer, reasons);
+    let mut finish = state::late(source, &mut writer, reasons);
+    finish.extend(descriptors.late_calls(&mut writer));
     if !reasons.is_empty() {
         return Ok(None);
     }
@@ -106,7 +112,8 @@ pub(super) fn plan(
         ..Header::default()
     };
     let bytes = lay_out(header, home, &threads, writer).map_err(std::io::Error::other)?;
-    Ok(Some(Plan { bytes, descriptors, memory, memory_reason, files: files.into_open() }))
+    let files = files.into_open();
+    Ok(Some(Plan { bytes, descriptors, memory, memory_reason, shared, files }))
 }
 
 /// What the restorer needs beside the plan, in bytes.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use criu_images::{
-    Core, Fdinfo, FileTable, FsInfo, ImageDir, Inventory, KernelIds, Memory, Pagemap, PipeData, Process,
-    ReadError, TaskCore, ThreadCore, ThreadInfoX86, TimeNamespace,
+    Core, Fdinfo, FileKind, FileTable, FsInfo, ImageDir, Inventory, KernelIds, Memfd, Memory, Packet,
+    Pagemap, PipeData, Process, ReadError, TaskCore, ThreadCore, ThreadInfoX86, TimeNamespace,
 };
 
 use super::support::Reasons;
@@ -23,7 +23,11 @@ pub(super) struct Source {
     pub(super) pagemap: Pagemap,
     pub(super) files: FileTable,
     pub(super) descriptors: Vec<Fdinfo>,
+    pub(super) memfds: Vec<Memfd>,
     pub(super) pipes: Vec<(PipeData, Vec<u8>)>,
+    pub(super) fifos: Vec<(PipeData, Vec<u8>)>,
+    /// What waits to be read from local sockets, in the order of arrival.
+    pub(super) queues: Vec<(Packet, Vec<u8>)>,
     pub(super) fs: FsInfo,
     pub(super) clocks: Option<TimeNamespace>,
 }
@@ -67,15 +71,21 @@ impl Source {
             return Ok(None);
         };
         let ids = folder.ids(pid)?;
+        let files = folder.files()?;
+        // Most images have none of these, and reading a file that is not there takes time too.
+        let has = |kind| files.entries().iter().any(|entry| entry.file_kind() == Some(kind));
         Ok(Some(Self {
             inventory: folder.inventory()?,
             task,
             threads,
             memory: folder.mm(pid)?,
             pagemap: folder.pagemap(pid)?,
-            files: folder.files()?,
             descriptors: folder.fdinfo(ids.files_id)?,
+            memfds: if has(FileKind::Memfd) { folder.memfds()? } else { Vec::new() },
             pipes: folder.pipes_data()?,
+            fifos: if has(FileKind::Fifo) { folder.fifos_data()? } else { Vec::new() },
+            queues: folder.socket_queues()?,
+            files,
             fs: folder.fs(pid)?,
             clocks: folder.timens()?,
             process,

@@ -35,16 +35,18 @@ enum OwnStep {
     Session,
     Clocks,
     Folder,
+    Memory,
     Descriptors,
     Numbers,
     Program,
 }
 
 impl OwnStep {
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 7] = [
         "making its session",
         "setting its clocks",
         "entering its working folder",
+        "filling its shared memory",
         "making its descriptors",
         "numbering its descriptors",
         "starting the restorer",
@@ -222,8 +224,10 @@ impl Child<'_> {
         rustix::process::chdir(folder).map_err(|error| at(OwnStep::Folder, 0)(error.into()))?;
         let descriptors = &self.plan.descriptors;
         let floor = descriptors.floor();
-        let made =
-            descriptors.make(self.stand_ins).map_err(|(id, error)| (OwnStep::Descriptors, id, error))?;
+        self.plan.shared.fill().map_err(at(OwnStep::Memory, 0))?;
+        let made = descriptors
+            .make(self.stand_ins, &self.plan.shared)
+            .map_err(|(id, error)| (OwnStep::Descriptors, id, error))?;
         let numbers = at(OwnStep::Numbers, 0);
         let kept = [program, written].map(|fd| sys::descriptors::above(fd, floor));
         let [program, written] = kept;
@@ -305,7 +309,7 @@ mod tests {
             _ => String::new(),
         };
         assert!(named(outcome_of(3, libc::ENOMEM)).starts_with("mapping memory (7): "));
-        assert!(named(outcome_of(OWN_STEPS + 3, libc::ENOENT)).starts_with("making its descriptors (7): "));
+        assert!(named(outcome_of(OWN_STEPS + 4, libc::ENOENT)).starts_with("making its descriptors (7): "));
         assert_eq!(named(outcome_of(4, 0)), "reading pages (7): the result was not as planned");
     }
 

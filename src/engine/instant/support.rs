@@ -89,7 +89,6 @@ pub(super) fn process(source: &Source, reasons: &mut Reasons) {
     // The name of a file, and the bytes of one that lists nothing.
     for (name, empty, what) in [
         ("filelocks.img", 8, "file locks were held"),
-        ("sk-queues.img", 8, "sockets had data in their queues"),
         ("remap-fpath.img", 8, "open files had lost their names"),
         ("seccomp.img", 12, "seccomp filters were installed"),
     ] {

@@ -1,16 +1,19 @@
-//! Making what is behind descriptors. It must not know the image, nor the numbers that they will have.
+//! All kinds of what is behind descriptors: which of them a file of the table is, and making it. It must not know
+//! the numbers that they will have.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
-use criu_images::{SocketOptions, TimerFd};
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::pipe::PipeFlags;
+use criu_images::{FileEntry, FileKind};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-use super::same;
+use super::super::shared::SharedMemory;
+use super::super::source::Source;
+use super::events::{Counter, Signals, Timer, Watcher};
+use super::inet::Inet;
+use super::unix::{SERVICE, Unix};
+use super::{files, memory_files, nonblocking, pipes};
 use crate::sys::descriptors::above;
 
 /// CRIU's answer to a self-dump, as the restored process reads it: type DUMP, success, restored.
@@ -19,33 +22,17 @@ const RESTORED: [u8; 8] = [8, 1, 16, 1, 26, 2, 8, 1];
 /// How to make what is behind one or more descriptors.
 #[derive(Debug)]
 pub(super) enum Make {
-    Open {
-        path: PathBuf,
-        flags: OFlags,
-        position: u64,
-        size: Option<u64>,
-        mode: Option<u32>,
-    },
-    EventFd {
-        counter: u64,
-        flags: u32,
-    },
-    Epoll,
-    TimerFd(Box<TimerFd>),
-    /// A pipe, whose ends are files of the table, the one to read from first; one may be missing.
-    Pipe {
-        files: [Option<u32>; 2],
-        flags: [OFlags; 2],
-        capacity: Option<u32>,
-        contents: Vec<u8>,
-    },
-    /// A connected pair.
-    Pair {
-        kind: SocketType,
-        files: [u32; 2],
-        nonblocking: [bool; 2],
-        options: Box<[SocketOptions; 2]>,
-    },
+    File(files::Opened),
+    MemoryFile(memory_files::Opened),
+    Pipe(pipes::Unnamed),
+    Fifo(pipes::Named),
+    EventFd(Counter),
+    Epoll(Watcher),
+    SignalFd(Signals),
+    TimerFd(Timer),
+    Unix(Unix),
+    Inet(Box<Inet>),
+    /// The socket that CRIU was asked at, with its answer waiting.
     Service {
         nonblocking: bool,
     },
@@ -56,103 +43,101 @@ pub(super) enum Make {
 /// What is made, before it has its number: by file id.
 pub(super) type Made = BTreeMap<u32, OwnedFd>;
 
-/// Makes what is behind one or more files of the table, `id` among them, under numbers from `floor` on.
-///
-/// # Errors
-/// The kernel's own; `Other` when a file is not what it was.
-pub(super) fn one(id: u32, make: &Make, given: &[OwnedFd], floor: i32, made: &mut Made) -> io::Result<()> {
-    let mut keep = |id: u32, fd: &dyn AsFd| -> io::Result<()> {
-        made.insert(id, above(fd.as_fd(), floor)?);
-        Ok(())
-    };
-    match make {
-        Make::Open { path, flags, position, size, mode } => {
-            let file = rustix::fs::open(path, *flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
-            let file = std::fs::File::from(file);
-            same(&file.metadata()?, *size, *mode).map_err(io::Error::other)?;
-            if file.metadata()?.is_file() {
-                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(*position))?;
+impl Make {
+    /// Decides. `given` are inodes of pipes that are handed in.
+    ///
+    /// # Errors
+    /// What the file is, if it cannot be made again: a phrase that follows "is".
+    pub(super) fn of(source: &Source, entry: &FileEntry, given: &[u64]) -> Result<Self, String> {
+        let missing = || "without a description in the image".to_owned();
+        Ok(match entry.file_kind().ok_or("of a kind that is not known here")? {
+            FileKind::Regular => {
+                let file = entry.regular.as_deref().ok_or_else(missing)?;
+                Self::File(files::Opened::of(file, source.process.pid)?)
             }
-            keep(id, &file)
-        }
-        Make::EventFd { counter, flags } => {
-            let flags = rustix::event::EventfdFlags::from_bits_truncate(*flags & OFlags::NONBLOCK.bits());
-            let fd = rustix::event::eventfd(0, flags)?;
-            if *counter != 0 {
-                rustix::io::write(&fd, &counter.to_ne_bytes())?;
+            FileKind::Memfd => {
+                Self::MemoryFile(memory_files::Opened::of(entry.memfd.as_deref().ok_or_else(missing)?))
             }
-            keep(id, &fd)
-        }
-        Make::Epoll => keep(id, &rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?),
-        Make::TimerFd(timer) => keep(id, &timerfd(timer)?),
-        Make::Pipe { files, flags, capacity, contents } => {
-            let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-            if let Some(capacity) = capacity
-                && rustix::pipe::fcntl_getpipe_size(&writer)? != *capacity as usize
-            {
-                rustix::pipe::fcntl_setpipe_size(&writer, *capacity as usize)?;
-            }
-            // It was in a pipe of this capacity, so it does not block; should it, it is an error.
-            rustix::io::ioctl_fionbio(&writer, true)?;
-            std::fs::File::from(writer.try_clone()?).write_all(contents)?;
-            for (index, end) in [reader, writer].iter().enumerate() {
-                if let Some(file) = files[index] {
-                    rustix::fs::fcntl_setfl(end, flags[index])?;
-                    keep(file, end)?;
+            FileKind::Pipe => {
+                let pipe = entry.pipe.as_deref().ok_or_else(missing)?;
+                match given.iter().position(|inode| *inode == u64::from(pipe.pipe_id)) {
+                    Some(index) => Self::Given(index),
+                    None => Self::Pipe(pipes::Unnamed::of(source, pipe)?),
                 }
             }
-            Ok(())
-        }
-        Make::Pair { kind, files, nonblocking, options } => {
-            let pair = rustix::net::socketpair(AddressFamily::UNIX, *kind, SocketFlags::CLOEXEC, None)?;
-            for (index, end) in [&pair.0, &pair.1].into_iter().enumerate() {
-                buffers(end, &options[index])?;
-                rustix::io::ioctl_fionbio(end, nonblocking[index])?;
-                keep(files[index], end)?;
+            FileKind::Fifo => {
+                Self::Fifo(pipes::Named::of(source, entry.fifo.as_deref().ok_or_else(missing)?)?)
             }
+            FileKind::EventFd => Self::EventFd(Counter::of(entry.eventfd.as_deref().ok_or_else(missing)?)),
+            FileKind::Epoll => {
+                let epoll = entry.epoll.as_deref().ok_or_else(missing)?;
+                Self::Epoll(Watcher { nonblocking: nonblocking(epoll.flags) })
+            }
+            FileKind::SignalFd => Self::SignalFd(Signals::of(entry.signalfd.as_deref().ok_or_else(missing)?)),
+            FileKind::TimerFd => Self::TimerFd(Timer::of(entry.timerfd.as_deref().ok_or_else(missing)?)?),
+            FileKind::UnixSocket => {
+                let socket = entry.unix.as_deref().ok_or_else(missing)?;
+                match socket.uflags {
+                    SERVICE => Self::Service { nonblocking: nonblocking(socket.flags) },
+                    _ => Self::Unix(Unix::of(source, socket)?),
+                }
+            }
+            FileKind::InetSocket => {
+                Self::Inet(Box::new(Inet::of(entry.inet.as_deref().ok_or_else(missing)?)?))
+            }
+            kind => return Err(format!("a {kind}")),
+        })
+    }
+
+    /// Whether it also makes this file of the table, beside the one that it was decided for.
+    pub(super) fn also_makes(&self, id: u32) -> bool {
+        match self {
+            Self::Pipe(pipe) => pipe.files().any(|file| file == id),
+            Self::Unix(sockets) => sockets.files().any(|file| file == id),
+            _ => false,
+        }
+    }
+
+    /// Makes it, under numbers from `floor` on.
+    ///
+    /// # Errors
+    /// The kernel's own; `Other` when a file is not what it was.
+    pub(super) fn make(
+        &self,
+        id: u32,
+        given: &[OwnedFd],
+        memory: &SharedMemory,
+        floor: i32,
+        made: &mut Made,
+    ) -> io::Result<()> {
+        let mut keep = |id: u32, fd: &dyn AsFd| -> io::Result<()> {
+            made.insert(id, above(fd.as_fd(), floor)?);
             Ok(())
+        };
+        match self {
+            Self::File(file) => keep(id, &file.open()?),
+            Self::MemoryFile(file) => keep(id, &file.open(memory)?),
+            Self::Pipe(pipe) => pipe.make(|id, fd| keep(id, &fd)),
+            Self::Fifo(fifo) => keep(id, &fifo.open()?),
+            Self::EventFd(counter) => keep(id, &counter.make()?),
+            Self::Epoll(epoll) => keep(id, &epoll.make()?),
+            Self::SignalFd(signals) => keep(id, &signals.make()?),
+            Self::TimerFd(timer) => keep(id, &timer.make()?),
+            Self::Unix(sockets) => sockets.make(|id, fd| keep(id, &fd)),
+            Self::Inet(socket) => keep(id, &socket.make()?),
+            Self::Service { nonblocking } => keep(id, &service(*nonblocking)?),
+            Self::Given(index) => match given.get(*index) {
+                Some(fd) => keep(id, fd),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
         }
-        Make::Service { nonblocking } => {
-            let flags = SocketFlags::CLOEXEC;
-            let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-            rustix::net::send(&pair.1, &RESTORED, rustix::net::SendFlags::NOSIGNAL)?;
-            rustix::io::ioctl_fionbio(&pair.0, *nonblocking)?;
-            keep(id, &pair.0)
-        }
-        Make::Given(index) => match given.get(*index) {
-            Some(fd) => keep(id, fd),
-            None => Err(io::ErrorKind::NotFound.into()),
-        },
     }
 }
 
-fn timerfd(timer: &TimerFd) -> io::Result<OwnedFd> {
-    use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-    let clock = match i32::try_from(timer.clock) {
-        Ok(libc::CLOCK_REALTIME) => TimerfdClockId::Realtime,
-        Ok(libc::CLOCK_MONOTONIC) => TimerfdClockId::Monotonic,
-        Ok(libc::CLOCK_BOOTTIME) => TimerfdClockId::Boottime,
-        _ => return Err(io::ErrorKind::Unsupported.into()),
-    };
-    let flags = TimerfdFlags::from_bits_truncate(timer.flags & OFlags::NONBLOCK.bits());
-    let fd = rustix::time::timerfd_create(clock, flags | TimerfdFlags::CLOEXEC)?;
-    let time = |sec: u64, nsec: u64| Timespec { tv_sec: sec.cast_signed(), tv_nsec: nsec.cast_signed() };
-    let setting = Itimerspec {
-        it_interval: time(timer.interval_sec, timer.interval_nsec),
-        it_value: time(timer.value_sec, timer.value_nsec),
-    };
-    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::empty(), &setting)?;
-    Ok(fd)
-}
-
-/// Buffers as they were, if they are not what every socket gets here. The kernel doubles what it is given.
-fn buffers(socket: &OwnedFd, options: &SocketOptions) -> io::Result<()> {
-    use rustix::net::sockopt;
-    if sockopt::socket_send_buffer_size(socket)? != options.send_buffer as usize {
-        sockopt::set_socket_send_buffer_size_force(socket, options.send_buffer as usize / 2)?;
-    }
-    if sockopt::socket_recv_buffer_size(socket)? != options.receive_buffer as usize {
-        sockopt::set_socket_recv_buffer_size_force(socket, options.receive_buffer as usize / 2)?;
-    }
-    Ok(())
+fn service(nonblocking: bool) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::send(&pair.1, &RESTORED, SendFlags::NOSIGNAL)?;
+    rustix::io::ioctl_fionbio(&pair.0, nonblocking)?;
+    Ok(pair.0)
 }
