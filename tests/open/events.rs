@@ -1,0 +1,199 @@
+//! Events, pipes with names, paths, owners, duplicates.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_gettime,
+    timerfd_settime,
+};
+
+use super::scene::Scene;
+
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
+
+pub fn set(scene: &mut Scene) {
+    counters(scene);
+    signals(scene);
+    timers(scene);
+    named_pipes(scene);
+    paths(scene);
+    owners(scene);
+    duplicates(scene);
+}
+
+fn counters(scene: &mut Scene) {
+    use rustix::event::{EventfdFlags, eventfd};
+    let counter = eventfd(5, EventfdFlags::NONBLOCK).unwrap();
+    scene.add("eventfd", move || {
+        let mut value = [0; 8];
+        rustix::io::read(&counter, &mut value).unwrap();
+        assert_eq!(u64::from_ne_bytes(value), 5);
+        assert_eq!(rustix::io::read(&counter, &mut value).unwrap_err(), rustix::io::Errno::AGAIN);
+    });
+}
+
+fn signals(scene: &mut Scene) {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGUSR1);
+    mask.thread_block().unwrap();
+    let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK).unwrap();
+    scene.add("signalfd", move || {
+        assert!(fd.read_signal().unwrap().is_none());
+        raise(Signal::SIGUSR1).unwrap();
+        let info = fd.read_signal().unwrap().unwrap();
+        assert_eq!(info.ssi_signo, (Signal::SIGUSR1 as i32).cast_unsigned());
+    });
+}
+
+fn timer(clock: TimerfdClockId, flags: TimerfdTimerFlags, value: Duration, interval: Duration) -> File {
+    let fd = timerfd_create(clock, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).unwrap();
+    let time = |span: Duration| Timespec {
+        tv_sec: i64::try_from(span.as_secs()).unwrap(),
+        tv_nsec: span.subsec_nanos().into(),
+    };
+    let setting = Itimerspec { it_interval: time(interval), it_value: time(value) };
+    timerfd_settime(&fd, flags, &setting).unwrap();
+    fd.into()
+}
+
+fn timers(scene: &mut Scene) {
+    let relative = TimerfdTimerFlags::empty();
+    let soon = Duration::from_nanos(1);
+    let mut once = timer(TimerfdClockId::Monotonic, relative, soon, Duration::ZERO);
+    let again =
+        timer(TimerfdClockId::Boottime, relative, Duration::from_secs(900), Duration::from_secs(3000));
+    let later =
+        Duration::from_secs(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u64);
+    let absolute = TimerfdTimerFlags::ABSTIME;
+    let later = later + Duration::from_secs(1000);
+    let at = timer(TimerfdClockId::Monotonic, absolute, later, Duration::ZERO);
+    let expired = timer(TimerfdClockId::Monotonic, absolute, soon, Duration::ZERO);
+    let off = timer(TimerfdClockId::Monotonic, relative, Duration::ZERO, Duration::ZERO);
+    scene.add("timerfd", move || {
+        let mut ticks = [0; 8];
+        for timer in [&mut once, &mut { expired }] {
+            timer.read_exact(&mut ticks).unwrap();
+            assert_eq!(u64::from_ne_bytes(ticks), 1, "it had expired once");
+        }
+        let blocked = |timer: &mut File| timer.read(&mut [0; 8]).unwrap_err().kind();
+        assert_eq!(blocked(&mut once), std::io::ErrorKind::WouldBlock);
+        let left = timerfd_gettime(&again).unwrap();
+        assert_eq!(left.it_interval.tv_sec, 3000);
+        assert!((500..=900).contains(&left.it_value.tv_sec), "{left:?}");
+        let left = timerfd_gettime(&at).unwrap().it_value.tv_sec;
+        assert!((500..=1001).contains(&left), "{left} seconds");
+        assert_eq!(timerfd_gettime(&off).unwrap().it_value.tv_sec, 0);
+    });
+}
+
+/// A timer that goes off again and again, and waits for somebody to read that it did.
+pub fn set_periodic(scene: &mut Scene) {
+    let soon = Duration::from_nanos(1);
+    let mut timer =
+        timer(TimerfdClockId::Monotonic, TimerfdTimerFlags::empty(), soon, Duration::from_secs(3000));
+    scene.add("timerfd_periodic", move || {
+        let mut ticks = [0; 8];
+        timer.read_exact(&mut ticks).unwrap();
+        assert_eq!(u64::from_ne_bytes(ticks), 1);
+        let left = timerfd_gettime(&timer).unwrap();
+        assert!((2000..=3000).contains(&left.it_value.tv_sec), "{left:?}");
+    });
+}
+
+fn named_pipes(scene: &mut Scene) {
+    let path = scene.folder.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::from_raw_mode(0o600)).unwrap();
+    let open = |write: bool| {
+        let mut options = File::options();
+        options.read(!write).write(write).custom_flags(libc::O_NONBLOCK).open(&path).unwrap()
+    };
+    let mut reader = open(false);
+    let mut writer = open(true);
+    let mut second = open(false);
+    rustix::pipe::fcntl_setpipe_size(&writer, 1 << 17).unwrap();
+    writer.write_all(b"queued").unwrap();
+    scene.add("fifo", move || {
+        let mut six = [0; 6];
+        reader.read_exact(&mut six).unwrap();
+        assert_eq!(&six, b"queued");
+        let nothing = second.read(&mut six).unwrap_err();
+        assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock, "it was there once");
+        writer.write_all(b"x").unwrap();
+        assert_eq!(second.read(&mut six).unwrap(), 1);
+        assert_eq!(rustix::pipe::fcntl_getpipe_size(&writer).unwrap(), 1 << 17);
+        drop(writer);
+        assert_eq!(reader.read(&mut six).unwrap(), 0, "nobody else writes");
+    });
+}
+
+fn paths(scene: &mut Scene) {
+    let (file, link) = (scene.folder.join("named"), scene.folder.join("link"));
+    fs::write(&file, "by path").unwrap();
+    std::os::unix::fs::symlink("named", &link).unwrap();
+    let open =
+        |path, flags| rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let (to_file, to_link) = (open(&file, OFlags::empty()), open(&link, OFlags::NOFOLLOW));
+    let folder = rustix::fs::open(&scene.folder, OFlags::RDONLY, Mode::empty()).unwrap();
+    scene.add("paths", move || {
+        let through = format!("/proc/self/fd/{}", to_file.as_raw_fd());
+        assert_eq!(fs::read_to_string(through).unwrap(), "by path");
+        assert_eq!(rustix::io::read(&to_file, &mut [0; 1]).unwrap_err(), rustix::io::Errno::BADF);
+        let target = rustix::fs::readlinkat(&to_link, "", Vec::new()).unwrap();
+        assert_eq!(target.as_bytes(), b"named");
+        let found = rustix::fs::openat(&folder, "named", OFlags::RDONLY, Mode::empty()).unwrap();
+        assert_eq!(File::from(found).metadata().unwrap().len(), 7);
+    });
+}
+
+/// fcntl(2) with a number.
+fn control(file: impl AsFd, command: i32, value: i32) -> i32 {
+    // SAFETY: the commands used here take or give numbers only.
+    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, value) }
+}
+
+fn owners(scene: &mut Scene) {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGUSR2);
+    mask.thread_block().unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let pid = std::process::id().cast_signed();
+    assert_eq!([control(&reader, libc::F_SETOWN, -pid), control(&reader, F_SETSIG, 12)], [0, 0]);
+    let flags = OFlags::NONBLOCK | OFlags::from_bits_retain(libc::O_ASYNC.cast_unsigned());
+    rustix::fs::fcntl_setfl(&reader, flags).unwrap();
+    scene.add("owners", move || {
+        assert_eq!([control(&reader, libc::F_GETOWN, 0), control(&reader, F_GETSIG, 0)], [-pid, 12]);
+        rustix::io::write(&writer, b"x").unwrap();
+        let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK).unwrap();
+        let info = fd.read_signal().unwrap().expect("a signal tells of what was written");
+        assert_eq!((info.ssi_signo, info.ssi_fd), (12, reader.as_raw_fd()));
+    });
+}
+
+fn duplicates(scene: &mut Scene) {
+    let path = scene.folder.join("data");
+    fs::write(&path, "0123456789").unwrap();
+    let mut one = File::open(&path).unwrap();
+    let mut same = one.try_clone().unwrap();
+    let mut other = File::open(&path).unwrap();
+    let kept = rustix::io::dup(&one).unwrap();
+    one.read_exact(&mut [0; 4]).unwrap();
+    scene.add("duplicates", move || {
+        let mut two = [0; 2];
+        same.read_exact(&mut two).unwrap();
+        assert_eq!((&two, one.stream_position().unwrap()), (b"45", 6));
+        other.read_exact(&mut two).unwrap();
+        assert_eq!((&two, one.stream_position().unwrap()), (b"01", 6));
+        let closes = |fd: &dyn AsFd| {
+            rustix::io::fcntl_getfd(fd.as_fd()).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
+        };
+        assert_eq!((closes(&one), closes(&kept)), (true, false));
+    });
+}

@@ -1,0 +1,93 @@
+//! Tier 2: descriptors and shared memory of every kind, in programs that look at themselves after a restore by
+//! either engine.
+//!
+//! Started by itself this program is the test runner. Started with `DEFROST_TEST_SUBJECT=NAME` it is the program of
+//! that name, which sets a scene, checkpoints itself, and tells in each restored process what is not as it was.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "all of it is test code")]
+#![allow(unreachable_pub, dead_code, reason = "shared with other tests, which use the rest")]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+#[path = "subject/diary.rs"]
+mod diary;
+mod open;
+#[path = "subject/role.rs"]
+mod role;
+#[path = "subject/stage.rs"]
+mod stage;
+mod support;
+
+use std::panic::UnwindSafe;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use stage::{Image, Stage};
+use support::host::Done;
+use support::process::Running;
+
+fn main() {
+    if let Some(name) = std::env::var_os(role::VARIABLE) {
+        return open::play(&name.to_string_lossy());
+    }
+    // What a test's processes leave behind falls to this one, which ends it.
+    nix::sys::prctl::set_child_subreaper(true).expect("a subreaper");
+    let mut arguments = Arguments::from_args();
+    // A restore needs the very pids and ports of its dump.
+    arguments.test_threads = Some(1);
+    let carried = open::PROGRAMS.iter().map(|(name, _, engines)| {
+        let way = format!("{name}_by_{}", engines.join("_and_"));
+        Trial::test(way, move || staged(name, |stage, name| come_back(stage, name, engines)))
+    });
+    let refused = Trial::test("what_is_not_carried_is_told", || staged("refused", are_refused));
+    libtest_mimic::run(&arguments, carried.chain([refused]).collect()).exit();
+}
+
+fn staged(name: &str, test: impl FnOnce(&Stage, &str) + UnwindSafe) -> Result<(), Failed> {
+    let run = move || {
+        if let Some(stage) = Stage::for_test(name) {
+            test(&stage, name);
+        }
+    };
+    std::panic::catch_unwind(run).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+            .into()
+    })
+}
+
+/// Starts a program, which checkpoints itself.
+fn dumped(stage: &Stage, name: &str) -> Image {
+    let mut original = Running::start(&mut stage.command(name, &[]));
+    let pid = original.pid();
+    original.ended();
+    stage::gone(pid);
+    let image = Image { path: stage.host.path("img"), pid, port: 0 };
+    let text = || std::fs::read_to_string(stage.host.path(role::DIARY)).unwrap_or_default();
+    assert!(image.path.is_dir(), "there is no image: {}", text());
+    image
+}
+
+/// The program finds all as it was, whoever restores it.
+fn come_back(stage: &Stage, name: &str, engines: &[&str]) {
+    let image = dumped(stage, name);
+    let ways = [["criu", "auto"], ["instant", "map"], ["instant", "copy"]];
+    let ways = ways.into_iter().filter(|[engine, _]| engines.contains(engine));
+    for (number, [engine, memory]) in (1..).zip(ways) {
+        let restored = Done::of(&mut stage.restoring(&image, &["--engine", engine, "--memory", memory]));
+        stage::gone(image.pid);
+        let found = stage.diary.texts("found");
+        let found = found.get(number - 1).unwrap_or_else(|| panic!("{engine} {memory}: {restored:?}"));
+        assert!(!found.contains("WRONG"), "by {engine}, memory {memory}:\n{}", found.replace("; ", "\n"));
+        assert_eq!(restored.status, 0, "by {engine}, memory {memory}: {restored:?}");
+    }
+}
+
+/// Each is named with its reason, and nothing is started.
+fn are_refused(stage: &Stage, name: &str) {
+    let image = dumped(stage, name);
+    let text = stage.restore_fails(&image, &["--engine", "instant", "--detach"]);
+    for reason in open::REASONS {
+        assert!(text.contains(reason), "{reason} is not told: {text}");
+    }
+    assert!(text.contains("--engine criu"), "{text}");
+}
