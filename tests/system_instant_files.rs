@@ -24,6 +24,9 @@ use stage::{Image, Stage};
 use support::host::Done;
 use support::process::Running;
 
+/// How often a restore is tried whose pids are somebody else's.
+const TRIES: usize = 20;
+
 fn main() {
     if let Some(name) = std::env::var_os(role::VARIABLE) {
         return open::play(&name.to_string_lossy());
@@ -73,13 +76,26 @@ fn come_back(stage: &Stage, name: &str, engines: &[&str]) {
     let ways = [["criu", "auto"], ["instant", "map"], ["instant", "copy"]];
     let ways = ways.into_iter().filter(|[engine, _]| engines.contains(engine));
     for (number, [engine, memory]) in (1..).zip(ways) {
-        let restored = Done::of(&mut stage.restoring(&image, &["--engine", engine, "--memory", memory]));
-        stage::gone(image.pid);
+        let restored = restored(stage, &image, &["--engine", engine, "--memory", memory]);
         let found = stage.diary.texts("found");
         let found = found.get(number - 1).unwrap_or_else(|| panic!("{engine} {memory}: {restored:?}"));
         assert!(!found.contains("WRONG"), "by {engine}, memory {memory}:\n{}", found.replace("; ", "\n"));
         assert_eq!(restored.status, 0, "by {engine}, memory {memory}: {restored:?}");
     }
+}
+
+/// Restores the program, which ends by itself. Its pids may be somebody else's for a while: these are tried again.
+fn restored(stage: &Stage, image: &Image, more: &[&str]) -> Done {
+    let mut done = Done::of(&mut stage.restoring(image, more));
+    for _ in 0..TRIES {
+        let taken = ["File exists", " held by "].iter().any(|text| done.err.contains(text));
+        if done.status == 0 || !taken {
+            break;
+        }
+        done = Done::of(&mut stage.restoring(image, more));
+    }
+    stage::gone(image.pid);
+    done
 }
 
 /// Each is named with its reason, and nothing is started.

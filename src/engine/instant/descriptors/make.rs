@@ -79,7 +79,7 @@ impl Make {
                 let socket = entry.unix.as_deref().ok_or_else(missing)?;
                 match socket.uflags {
                     SERVICE => Self::Service { nonblocking: nonblocking(socket.flags) },
-                    _ => Self::Unix(Unix::of(source, socket)?),
+                    _ => Self::Unix(Unix::of(&source.files, &source.queues, socket)?),
                 }
             }
             FileKind::InetSocket => {

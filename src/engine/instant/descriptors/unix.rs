@@ -10,11 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
-use criu_images::{Packet, UnixSocket};
+use criu_images::{FileTable, Packet, UnixSocket};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::super::source::Source;
 use super::nonblocking;
 use super::sockets::{Options, shut_down};
 
@@ -26,6 +25,9 @@ const LISTENS: u32 = 10;
 const LONGEST: usize = 108;
 /// Added to a send buffer while a queue is filled: what the kernel counts for a packet beside its bytes.
 const OVERHEAD: usize = 1 << 20;
+
+/// A packet that waits to be read, with its bytes.
+type Waiting = (Packet, Vec<u8>);
 
 /// How to make a socket, or both of a pair.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ impl Unix {
     ///
     /// # Errors
     /// What the socket is, if it cannot be made again.
-    pub(super) fn of(source: &Source, socket: &UnixSocket) -> Result<Self, String> {
+    pub(super) fn of(files: &FileTable, queues: &[Waiting], socket: &UnixSocket) -> Result<Self, String> {
         let kind = match socket.kind {
             1 => SocketType::STREAM,
             2 => SocketType::DGRAM,
@@ -72,7 +74,7 @@ impl Unix {
             other => return Err(format!("a unix socket of type {other}")),
         };
         if socket.peer != 0 {
-            let mut sockets = source.files.entries().iter().filter_map(|entry| entry.unix.as_deref());
+            let mut sockets = files.entries().iter().filter_map(|entry| entry.unix.as_deref());
             let peer = sockets.find(|other| other.inode == socket.peer && other.peer == socket.inode);
             let peer = peer.filter(|peer| peer.inode != socket.inode && peer.kind == socket.kind);
             let Some(peer) = peer else {
@@ -80,13 +82,13 @@ impl Unix {
                     "a unix socket that is connected to one outside, or to one with a name".to_owned()
                 );
             };
-            let ends = vec![End::of(source, socket)?, End::of(source, peer)?];
+            let ends = vec![End::of(queues, socket)?, End::of(queues, peer)?];
             return Ok(Self { kind, ends, backlog: None });
         }
         if socket.state == ESTABLISHED && kind != SocketType::DGRAM {
             return Err("a unix socket whose peer is gone".to_owned());
         }
-        let end = End::of(source, socket)?;
+        let end = End::of(queues, socket)?;
         if !end.queue.is_empty() && (kind != SocketType::DGRAM || end.name.is_none()) {
             return Err("a unix socket with data that nobody can send again".to_owned());
         }
@@ -149,13 +151,13 @@ impl Unix {
 }
 
 impl End {
-    fn of(source: &Source, socket: &UnixSocket) -> Result<Self, String> {
+    fn of(queues: &[Waiting], socket: &UnixSocket) -> Result<Self, String> {
         if socket.uflags != 0 {
             return Err("a unix socket that something outside takes part in".to_owned());
         }
         // CRIU does not bind an end of a connection either (`bind_unix_sk` in criu/sk-unix.c).
         let named = !socket.name.is_empty() && (socket.peer == 0 || socket.kind == 2);
-        let waiting = source.queues.iter().filter(|(packet, _)| packet.file_id == socket.id);
+        let waiting = queues.iter().filter(|(packet, _)| packet.file_id == socket.id);
         let queue = waiting.map(|(packet, bytes)| plain(packet).map(|()| bytes.clone()));
         Ok(Self {
             file: socket.id,
@@ -181,7 +183,7 @@ fn plain(packet: &Packet) -> Result<(), String> {
 /// Has these packets wait at the other end.
 fn send(queue: &[Vec<u8>], socket: &OwnedFd) -> io::Result<()> {
     let bytes: usize = queue.iter().map(Vec::len).sum();
-    if bytes == 0 && queue.is_empty() {
+    if queue.is_empty() {
         return Ok(());
     }
     let room = bytes.saturating_add(OVERHEAD).min(i32::MAX as usize / 2);
@@ -261,5 +263,100 @@ impl Name {
         let done = action();
         rustix::process::fchdir(&before)?;
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use criu_images::{ControlMessage, FileEntry, FileKind, SenderCredentials, SocketOptions};
+    use rustix::net::RecvFlags;
+
+    use super::*;
+
+    fn socket(id: u32, kind: u32, state: u32, peer: u32) -> UnixSocket {
+        let options =
+            SocketOptions { send_buffer: 212_992, receive_buffer: 212_992, ..SocketOptions::default() };
+        UnixSocket { id, inode: 100 + id, kind, state, peer, options, ..UnixSocket::default() }
+    }
+
+    fn table(sockets: &[UnixSocket]) -> FileTable {
+        let entry = |socket: &UnixSocket| FileEntry {
+            kind: FileKind::UnixSocket as i32,
+            id: socket.id,
+            unix: Some(Box::new(socket.clone())),
+            ..FileEntry::default()
+        };
+        FileTable::new(sockets.iter().map(entry).collect())
+    }
+
+    fn waiting(file_id: u32, bytes: &[u8]) -> Waiting {
+        let length = u32::try_from(bytes.len()).unwrap();
+        (Packet { file_id, length, ..Packet::default() }, bytes.to_vec())
+    }
+
+    #[test]
+    fn a_pair_is_made_by_either_end_with_what_waits_in_it() {
+        let first = UnixSocket { shutdown: Some(2), ..socket(1, 1, ESTABLISHED, 102) };
+        let sockets = [first, socket(2, 1, ESTABLISHED, 101)];
+        let queues = [waiting(2, b"last "), waiting(1, b"back"), waiting(2, b"words")];
+        for decided_by in &sockets {
+            let unix = Unix::of(&table(&sockets), &queues, decided_by).unwrap();
+            let mut ends = std::collections::BTreeMap::new();
+            unix.make(|file, fd| Ok(drop(ends.insert(file, fd)))).unwrap();
+            let read = |file: u32| {
+                let mut bytes = [0; 20];
+                let (count, _) = rustix::net::recv(&ends[&file], &mut bytes, RecvFlags::DONTWAIT).unwrap();
+                String::from_utf8(bytes[..count].to_vec()).unwrap()
+            };
+            assert_eq!([read(2), read(2), read(1)], ["last words", "", "back"], "shut down after the words");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_again_is_a_reason() {
+        let sockets = [socket(1, 1, ESTABLISHED, 102), socket(2, 1, ESTABLISHED, 101)];
+        let passed = ControlMessage { kind: 1, file_ids: vec![3] };
+        let passing = (Packet { control: vec![passed], ..waiting(1, b"x").0 }, b"x".to_vec());
+        let sender = Some(SenderCredentials::default());
+        let signed = (Packet { sender, ..waiting(2, b"x").0 }, b"x".to_vec());
+        for (queue, reason) in [(passing, "descriptors on their way"), (signed, "tells its sender")] {
+            let error = Unix::of(&table(&sockets), &[queue], &sockets[0]).unwrap_err();
+            assert!(error.ends_with(reason), "{error}");
+        }
+        let alone = socket(3, 2, 7, 0);
+        let error = Unix::of(&table(&[]), &[waiting(3, b"x")], &alone).unwrap_err();
+        assert!(error.contains("nobody can send again"), "{error}");
+    }
+
+    #[test]
+    fn peers_elsewhere_and_lost_names_are_reasons() {
+        let named = |name: &[u8]| UnixSocket { name: name.to_vec(), ..socket(1, 1, LISTENS, 0) };
+        for (socket, reason) in [
+            (socket(1, 1, ESTABLISHED, 0), "peer is gone"),
+            (socket(1, 2, ESTABLISHED, 999), "one outside"),
+            (UnixSocket { uflags: 1, ..socket(1, 1, LISTENS, 0) }, "something outside"),
+            (UnixSocket { deleted: Some(true), ..named(b"/tmp/x") }, "was removed"),
+            (named(b"/dev/null"), "taken by something else"),
+            (named(&[b'x'; 200]), "too long"),
+            (socket(1, 3, 7, 0), "type 3"),
+        ] {
+            let error = Unix::of(&table(std::slice::from_ref(&socket)), &[], &socket).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_listener_takes_its_path_from_a_socket_that_is_left_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let permissions = criu_images::FilePermissions { mode: 0o140_600, uid: 0, gid: 0 };
+        let permissions = nix::unistd::geteuid().is_root().then_some(permissions);
+        let name = path.as_os_str().as_bytes().to_vec();
+        let listener = UnixSocket { name, permissions, backlog: 3, ..socket(1, 1, LISTENS, 0) };
+        let unix = Unix::of(&table(&[]), &[], &listener).unwrap();
+        let mut made = None;
+        unix.make(|_, fd| Ok(made = Some(fd))).unwrap();
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
     }
 }
