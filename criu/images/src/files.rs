@@ -35,7 +35,7 @@ pub use packet::{PacketMembership, PacketRing, PacketSocket};
 pub use pipe::{Fifo, Pipe, PipeData};
 pub use queue::{ControlMessage, Packet, SenderCredentials};
 pub use regular::RegularFile;
-pub use remap::{Remap, RemapKind};
+pub use remap::{GhostFile, Remap, RemapKind};
 pub use socket::{Shutdown, SocketOptions, TcpOptions};
 pub use tty::{PtyIndex, Terminal, Termios, TtyFile, TtyKind, WindowSize};
 pub use unix::{FilePermissions, UnixSocket};

@@ -13,7 +13,7 @@ use prost::Message;
 
 use crate::cpuinfo::CpuInfo;
 use crate::error::ReadError;
-use crate::files::{Fdinfo, FileEntry, FileTable, Memfd, Packet, PipeData, Remap, Terminal};
+use crate::files::{Fdinfo, FileEntry, FileTable, GhostFile, Memfd, Packet, PipeData, Remap, Terminal};
 use crate::format::{Layout, MAX_FILE, MAX_PARTS, Record, Records};
 use crate::inventory::Inventory;
 use crate::memory::Memory;
@@ -207,6 +207,21 @@ impl ImageDir {
     pub fn remaps(&self) -> Result<Vec<Remap>, ReadError> {
         optional(self.all("remap-fpath.img", Layout::Remaps, "remap_file_path_entry"))
             .map(Option::unwrap_or_default)
+    }
+
+    /// Reads `ghost-file-ID.img`, whose name has the id in hexadecimal: a file without a name, with its bytes unless
+    /// they are [in pieces](GhostFile::in_pieces).
+    ///
+    /// # Errors
+    /// Any [`ReadError`].
+    pub fn ghost_file(&self, id: u32) -> Result<(GhostFile, Vec<u8>), ReadError> {
+        let name = format!("ghost-file-{id:x}.img");
+        let bytes = self.bytes(&name)?;
+        let mut records = Records::new(&name, Layout::GhostFile, &bytes)?;
+        let record = records.next().unwrap_or_else(|| Err(short(&name, &bytes)))?;
+        let ghost: GhostFile = decode(record, "ghost_file_entry", Unknown::Accepted)?;
+        let contents = if ghost.in_pieces == Some(true) { Vec::new() } else { records.rest().to_vec() };
+        Ok((ghost, contents))
     }
 
     /// Reads `pipes-data.img`: what is in each pipe without a name, with its bytes; empty if there is no such file.

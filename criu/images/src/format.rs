@@ -43,6 +43,7 @@ pub(crate) enum Layout {
     PipesData,
     FifosData,
     SocketQueues,
+    GhostFile,
 }
 
 impl Layout {
@@ -67,6 +68,7 @@ impl Layout {
             Self::PipesData => &[COMMON, 0x5645_3709],
             Self::FifosData => &[COMMON, 0x5933_3054],
             Self::SocketQueues => &[COMMON, 0x5626_4026],
+            Self::GhostFile => &[COMMON, 0x5258_3605],
         }
     }
 }
@@ -123,6 +125,11 @@ impl<'a> Records<'a> {
     /// Bytes between records, where a record says that they follow it.
     pub(crate) fn raw(&mut self, length: usize) -> Result<&'a [u8], ReadError> {
         self.take(length)
+    }
+
+    /// All that is left of the file.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.bytes.get(self.offset..).unwrap_or_default()
     }
 
     fn word(&mut self) -> Result<u32, ReadError> {

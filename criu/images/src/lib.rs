@@ -92,7 +92,7 @@ pub use task::{
     Core, Machine, ResourceLimit, ResourceLimits, RestartableSequences, SeccompMode, TaskCore, TaskState,
     ThreadCore,
 };
-pub use time::{TimeNamespace, Timespec};
+pub use time::{TimeNamespace, Timespec, Timeval};
 pub use timers::{IntervalTimer, PosixTimer, TaskTimers};
 pub use verify::{Report, verify};
 pub use write::{ImageWriter, WriteError};

@@ -1,4 +1,4 @@
-//! Clocks of the dumped time namespace (`timens-0.img`).
+//! Clocks of the dumped time namespace (`timens-0.img`), and points in time.
 
 use std::time::Duration;
 
@@ -22,6 +22,17 @@ pub struct Timespec {
     /// Nanoseconds within the second.
     #[prost(uint64, required, tag = "2")]
     pub nsec: u64,
+}
+
+/// A point on the wall clock.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Timeval {
+    /// Seconds.
+    #[prost(uint64, required, tag = "1")]
+    pub sec: u64,
+    /// Microseconds within the second.
+    #[prost(uint64, required, tag = "2")]
+    pub usec: u64,
 }
 
 impl Timespec {

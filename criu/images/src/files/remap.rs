@@ -1,4 +1,6 @@
-//! Files that had lost their name at the dump (`remap-fpath.img`).
+//! Files that had lost their name at the dump (`remap-fpath.img`), and copies of them (`ghost-file-ID.img`).
+
+use crate::time::Timeval;
 
 /// One record of `remap-fpath.img`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -39,6 +41,41 @@ pub enum RemapKind {
     Ghost = 1,
     /// A process's folder in `/proc`.
     Procfs = 2,
+}
+
+/// The record of `ghost-file-ID.img`; the contents follow it.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GhostFile {
+    /// User.
+    #[prost(uint32, required, tag = "1")]
+    pub uid: u32,
+    /// Group.
+    #[prost(uint32, required, tag = "2")]
+    pub gid: u32,
+    /// File type and permissions.
+    #[prost(uint32, required, tag = "3")]
+    pub mode: u32,
+    /// Device that it was on.
+    #[prost(uint32, optional, tag = "4")]
+    pub device: Option<u32>,
+    /// Inode that it was.
+    #[prost(uint64, optional, tag = "5")]
+    pub inode: Option<u64>,
+    /// Device that it is, if it is one.
+    #[prost(uint32, optional, tag = "6")]
+    pub own_device: Option<u32>,
+    /// Last access.
+    #[prost(message, optional, tag = "7")]
+    pub accessed: Option<Timeval>,
+    /// Last change.
+    #[prost(message, optional, tag = "8")]
+    pub modified: Option<Timeval>,
+    /// The contents are in pieces, each behind a record of its own, and not read here.
+    #[prost(bool, optional, tag = "9")]
+    pub in_pieces: Option<bool>,
+    /// Size in bytes, if the contents are in pieces.
+    #[prost(uint64, optional, tag = "10")]
+    pub size: Option<u64>,
 }
 
 #[cfg(test)]

@@ -42,6 +42,21 @@ fn pipes_of_a_real_image_have_what_was_in_them() {
 }
 
 #[test]
+fn a_file_without_a_name_is_read_with_its_contents() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rich");
+    let (ghost, contents) = ImageDir::open(&fixture).unwrap().ghost_file(1).unwrap();
+    assert_eq!((ghost.mode, ghost.uid, contents), (0o100_644, 0, vec![b'z'; 100]));
+    assert!(ghost.modified.unwrap().sec > 1_700_000_000);
+    let whole = fs::read(fixture.join("ghost-file-1.img")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for end in 0..whole.len() - 100 {
+        // The id is in hexadecimal.
+        fs::write(folder.path().join("ghost-file-1a.img"), &whole[..end]).unwrap();
+        assert!(ImageDir::open(folder.path()).unwrap().ghost_file(0x1a).is_err(), "cut at {end}");
+    }
+}
+
+#[test]
 fn packets_come_in_order_with_what_came_beside_them() {
     let passed = Packet {
         control: vec![ControlMessage { kind: 1, file_ids: vec![4, 5] }],
