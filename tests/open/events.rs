@@ -1,9 +1,9 @@
-//! Events, pipes with names, paths, owners, duplicates.
+//! Events, pipes with names, paths, files without a name, owners, duplicates.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -25,6 +25,7 @@ pub fn set(scene: &mut Scene) {
     timers(scene);
     named_pipes(scene);
     paths(scene);
+    nameless(scene);
     owners(scene);
     duplicates(scene);
 }
@@ -150,6 +151,33 @@ fn paths(scene: &mut Scene) {
         assert_eq!(target.as_bytes(), b"named");
         let found = rustix::fs::openat(&folder, "named", OFlags::RDONLY, Mode::empty()).unwrap();
         assert_eq!(File::from(found).metadata().unwrap().len(), 7);
+    });
+}
+
+/// A file whose name was removed, and one whose name is another file's now.
+fn nameless(scene: &mut Scene) {
+    let path = scene.folder.join("gone");
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    file.write_all(b"lost and found").unwrap();
+    let mut reader = File::open(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+    fs::remove_file(&path).unwrap();
+    reader.read_exact(&mut [0; 5]).unwrap();
+    let replaced = scene.folder.join("replaced");
+    fs::write(&replaced, "before").unwrap();
+    let mut old = File::open(&replaced).unwrap();
+    fs::remove_file(&replaced).unwrap();
+    fs::write(&replaced, "after").unwrap();
+    scene.add("nameless", move || {
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!((rest.as_str(), file.stream_position().unwrap()), ("and found", 14));
+        file.write_all(b"!").unwrap();
+        assert_eq!(reader.read(&mut [0; 9]).unwrap(), 1, "it is one file");
+        let meta = file.metadata().unwrap();
+        assert_eq!((meta.nlink(), meta.mode() & 0o7777, meta.len()), (0, 0o604, 15));
+        assert_eq!(std::io::read_to_string(&mut old).unwrap(), "before");
+        assert_eq!(fs::read_to_string(&replaced).unwrap(), "after");
     });
 }
 

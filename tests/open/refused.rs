@@ -11,10 +11,9 @@ use rustix::net::{
 use super::scene::Scene;
 
 /// What each of the things is called in the refusal.
-pub const REASONS: [&str; 5] = [
+pub const REASONS: [&str; 4] = [
     "is a inotify",
     "a unix socket with descriptors on their way",
-    "open files had lost their names",
     "in which the process looks at itself",
     "a unix socket whose path was removed",
 ];
@@ -31,15 +30,11 @@ pub fn set(scene: &mut Scene) {
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
     let bytes = [std::io::IoSlice::new(b"x")];
     rustix::net::sendmsg(&pair.0, &bytes, &mut ancillary, SendFlags::empty()).unwrap();
-    let path = scene.folder.join("gone");
-    fs::write(&path, "lost").unwrap();
-    let gone = File::open(&path).unwrap();
-    fs::remove_file(&path).unwrap();
     let own = File::open(format!("/proc/{}/maps", std::process::id())).unwrap();
     let path = scene.folder.join("removed.sock");
     let removed = std::os::unix::net::UnixListener::bind(&path).unwrap();
     fs::remove_file(&path).unwrap();
     scene.add("refused", move || {
-        drop((watch, pair, passed, gone, own, removed));
+        drop((watch, pair, passed, own, removed));
     });
 }

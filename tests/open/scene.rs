@@ -80,7 +80,8 @@ fn portrait() -> BTreeMap<RawFd, String> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
         let lines = info.lines().filter(|line| ["pos:", "flags:"].iter().any(|key| line.starts_with(key)));
         // Sockets and pipes have new inodes.
-        let kind = target.split(":[").next().unwrap().to_owned();
+        let nameless = target.ends_with(" (deleted)") && !target.starts_with("/memfd:");
+        let kind = if nameless { "nameless" } else { target.split(":[").next().unwrap() };
         Some((number, format!("{kind} {}", lines.collect::<Vec<_>>().join(" ").replace('\t', " "))))
     };
     numbers().into_iter().filter_map(of).collect()

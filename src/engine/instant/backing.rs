@@ -99,6 +99,9 @@ impl<'a> Files<'a> {
         let entry = self.source.files.get(id).and_then(|entry| entry.regular.as_deref());
         let entry = entry.ok_or("a mapped file has no path in the image")?;
         let path = entry.path();
+        if self.source.is_nameless(id) {
+            return Err(format!("{}, which is mapped, had lost its name", path.display()));
+        }
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let file = File::options().read(true).write(access == Access::Write).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use criu_images::{
     Core, Fdinfo, FileKind, FileTable, FsInfo, ImageDir, Inventory, KernelIds, Memfd, Memory, Packet,
-    Pagemap, PipeData, Process, ReadError, TaskCore, ThreadCore, ThreadInfoX86, TimeNamespace,
+    Pagemap, PipeData, Process, ReadError, Remap, TaskCore, ThreadCore, ThreadInfoX86, TimeNamespace,
 };
 
 use super::support::Reasons;
@@ -23,6 +23,8 @@ pub(super) struct Source {
     pub(super) pagemap: Pagemap,
     pub(super) files: FileTable,
     pub(super) descriptors: Vec<Fdinfo>,
+    /// Files that had lost their names.
+    pub(super) remaps: Vec<Remap>,
     pub(super) memfds: Vec<Memfd>,
     pub(super) pipes: Vec<(PipeData, Vec<u8>)>,
     pub(super) fifos: Vec<(PipeData, Vec<u8>)>,
@@ -81,6 +83,7 @@ impl Source {
             memory: folder.mm(pid)?,
             pagemap: folder.pagemap(pid)?,
             descriptors: folder.fdinfo(ids.files_id)?,
+            remaps: folder.remaps()?,
             memfds: if has(FileKind::Memfd) { folder.memfds()? } else { Vec::new() },
             pipes: folder.pipes_data()?,
             fifos: if has(FileKind::Fifo) { folder.fifos_data()? } else { Vec::new() },
@@ -92,6 +95,11 @@ impl Source {
             ids,
             folder,
         }))
+    }
+
+    /// Whether a file in the table had lost its name, so that its path leads to another one, or nowhere.
+    pub(super) fn is_nameless(&self, id: u32) -> bool {
+        self.remaps.iter().any(|remap| remap.file_id == id)
     }
 
     /// The path of a file in the table that was opened by path.

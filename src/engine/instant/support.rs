@@ -76,6 +76,7 @@ pub(super) fn process(source: &Source, reasons: &mut Reasons) {
     );
     reasons.add_if(namespaces_differ(source), "the process lived in namespaces of its own");
     reasons.add_if(source.path(source.fs.root_id) != Some(Path::new("/")), "its root folder is not /");
+    reasons.add_if(source.is_nameless(source.fs.cwd_id), "its working folder had lost its name");
     reasons
         .add_if(source.clocks.is_none(), "the image does not record the clocks, and they must not jump back");
     let labelled = source.inventory.lsm.is_some_and(|module| module != LsmType::None as i32);
@@ -87,11 +88,9 @@ pub(super) fn process(source: &Source, reasons: &mut Reasons) {
     reasons.add_if(source.memory.dumpable == Some(2), "the process was dumpable by root only");
     reasons.add_if(!source.memory.aios.is_empty(), "the process used native asynchronous input and output");
     // The name of a file, and the bytes of one that lists nothing.
-    for (name, empty, what) in [
-        ("filelocks.img", 8, "file locks were held"),
-        ("remap-fpath.img", 8, "open files had lost their names"),
-        ("seccomp.img", 12, "seccomp filters were installed"),
-    ] {
+    for (name, empty, what) in
+        [("filelocks.img", 8, "file locks were held"), ("seccomp.img", 12, "seccomp filters were installed")]
+    {
         reasons.add_if(source.folder.size(name).is_ok_and(|size| size > empty), what);
     }
     let adjusted = task.oom_score_adj.unwrap_or(0);

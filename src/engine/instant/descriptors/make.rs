@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use super::super::shared::SharedMemory;
 use super::super::source::Source;
 use super::events::{Counter, Signals, Timer, Watcher};
+use super::ghosts::Ghost;
 use super::inet::Inet;
 use super::unix::{SERVICE, Unix};
 use super::{files, memory_files, nonblocking, pipes};
@@ -23,6 +24,7 @@ const RESTORED: [u8; 8] = [8, 1, 16, 1, 26, 2, 8, 1];
 #[derive(Debug)]
 pub(super) enum Make {
     File(files::Opened),
+    Ghost(Ghost),
     MemoryFile(memory_files::Opened),
     Pipe(pipes::Unnamed),
     Fifo(pipes::Named),
@@ -53,7 +55,10 @@ impl Make {
         Ok(match entry.file_kind().ok_or("of a kind that is not known here")? {
             FileKind::Regular => {
                 let file = entry.regular.as_deref().ok_or_else(missing)?;
-                Self::File(files::Opened::of(file, source.process.pid)?)
+                match Ghost::of(source, file)? {
+                    Some(ghost) => Self::Ghost(ghost),
+                    None => Self::File(files::Opened::of(file, source.process.pid)?),
+                }
             }
             FileKind::Memfd => {
                 Self::MemoryFile(memory_files::Opened::of(entry.memfd.as_deref().ok_or_else(missing)?))
@@ -92,6 +97,7 @@ impl Make {
     /// Whether it also makes this file of the table, beside the one that it was decided for.
     pub(super) fn also_makes(&self, id: u32) -> bool {
         match self {
+            Self::Ghost(ghost) => ghost.files().any(|file| file == id),
             Self::Pipe(pipe) => pipe.files().any(|file| file == id),
             Self::Unix(sockets) => sockets.files().any(|file| file == id),
             _ => false,
@@ -116,6 +122,7 @@ impl Make {
         };
         match self {
             Self::File(file) => keep(id, &file.open()?),
+            Self::Ghost(ghost) => ghost.make(|id, fd| keep(id, &fd)),
             Self::MemoryFile(file) => keep(id, &file.open(memory)?),
             Self::Pipe(pipe) => pipe.make(|id, fd| keep(id, &fd)),
             Self::Fifo(fifo) => keep(id, &fifo.open()?),

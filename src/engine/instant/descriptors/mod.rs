@@ -7,6 +7,7 @@
 //! | module | what it decides about and makes |
 //! |---|---|
 //! | `files` | files, folders and devices by path, mere paths |
+//! | `ghosts` | files that had lost their name |
 //! | `memory_files` | memory files, whose content is in the shared memory of the plan |
 //! | `pipes` | pipes with and without a name, with what is in them |
 //! | `events` | eventfd, epoll, signalfd, timerfd |
@@ -16,6 +17,7 @@
 
 mod events;
 mod files;
+mod ghosts;
 mod inet;
 mod make;
 mod memory_files;
