@@ -24,6 +24,7 @@ pub mod random;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod remap;
 pub mod socket;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;
