@@ -18,6 +18,7 @@ mod stage;
 mod support;
 
 use std::panic::UnwindSafe;
+use std::path::PathBuf;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use stage::{Image, Stage};
@@ -47,6 +48,7 @@ fn main() {
 fn staged(name: &str, test: impl FnOnce(&Stage, &str) + UnwindSafe) -> Result<(), Failed> {
     let run = move || {
         if let Some(stage) = Stage::for_test(name) {
+            let _memory = Removed(open::scene::memory_folder(stage.host.folder()));
             test(&stage, name);
         }
     };
@@ -56,6 +58,16 @@ fn staged(name: &str, test: impl FnOnce(&Stage, &str) + UnwindSafe) -> Result<()
             .unwrap_or_default()
             .into()
     })
+}
+
+/// A folder that does not outlive its test.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // Most programs make none.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Starts a program, which checkpoints itself.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::time::Duration;
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::fs::{Mode, OFlags};
@@ -26,6 +27,7 @@ pub fn set(scene: &mut Scene) {
     named_pipes(scene);
     paths(scene);
     nameless(scene);
+    watches(scene);
     owners(scene);
     duplicates(scene);
 }
@@ -178,6 +180,34 @@ fn nameless(scene: &mut Scene) {
         assert_eq!((meta.nlink(), meta.mode() & 0o7777, meta.len()), (0, 0o604, 15));
         assert_eq!(std::io::read_to_string(&mut old).unwrap(), "before");
         assert_eq!(fs::read_to_string(&replaced).unwrap(), "after");
+    });
+}
+
+fn watches(scene: &mut Scene) {
+    // CRIU 4.2.1 cannot dump watches on every file system.
+    let folder = scene.memory_folder();
+    fs::create_dir(&folder).unwrap();
+    let (kept, file) = (folder.join("kept"), folder.join("file"));
+    fs::write(&file, "x").unwrap();
+    let instance = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+    let ended = instance.add_watch(&folder, AddWatchFlags::IN_MODIFY).unwrap();
+    instance.rm_watch(ended).unwrap();
+    instance.read_events().unwrap();
+    let on_folder = instance.add_watch(&folder, AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE).unwrap();
+    let on_file = instance.add_watch(&file, AddWatchFlags::IN_ATTRIB).unwrap();
+    scene.add("inotify", move || {
+        assert!(instance.read_events().is_err(), "nothing has happened");
+        fs::write(&kept, "x").unwrap();
+        fs::remove_file(&kept).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let events = instance.read_events().unwrap();
+        let expected = [
+            (on_folder, AddWatchFlags::IN_CREATE),
+            (on_folder, AddWatchFlags::IN_DELETE),
+            (on_file, AddWatchFlags::IN_ATTRIB),
+        ];
+        let found: Vec<_> = events.iter().map(|event| (event.wd, event.mask)).collect();
+        assert_eq!(found, expected);
     });
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
@@ -12,15 +12,14 @@ use super::scene::Scene;
 
 /// What each of the things is called in the refusal.
 pub const REASONS: [&str; 4] = [
-    "is a inotify",
+    "is a fanotify",
     "a unix socket with descriptors on their way",
     "in which the process looks at itself",
     "a unix socket whose path was removed",
 ];
 
 pub fn set(scene: &mut Scene) {
-    let watch = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
-    watch.add_watch("/dev/shm", AddWatchFlags::IN_CREATE).unwrap();
+    let watch = Fanotify::init(InitFlags::FAN_CLASS_NOTIF, EventFFlags::O_RDONLY).unwrap();
     let pair =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
     let passed = [File::open("/dev/null").unwrap()];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use defrost::checkpoint::Outcome;
@@ -25,6 +25,11 @@ pub struct Scene {
 impl Scene {
     pub fn new(role: &Role) -> Self {
         Self { folder: role.folder.clone(), diary: role.diary.clone(), checks: Vec::new() }
+    }
+
+    /// A folder on another file system, in memory. It is not there yet; the runner removes it.
+    pub fn memory_folder(&self) -> PathBuf {
+        memory_folder(&self.folder)
     }
 
     /// Adds something, with a check that owns it.
@@ -57,6 +62,11 @@ impl Scene {
         self.diary.note("found", found.join("; "));
         std::process::exit(0);
     }
+}
+
+/// The folder in memory that belongs to a test's folder.
+pub fn memory_folder(folder: &Path) -> PathBuf {
+    Path::new("/dev/shm").join(folder.file_name().unwrap())
 }
 
 /// Answers for all descriptors.

@@ -14,6 +14,7 @@ use super::events::{Counter, Signals, Timer, Watcher};
 use super::ghosts::Ghost;
 use super::inet::Inet;
 use super::unix::{SERVICE, Unix};
+use super::watches::Watches;
 use super::{files, memory_files, nonblocking, pipes};
 use crate::sys::descriptors::above;
 
@@ -32,6 +33,7 @@ pub(super) enum Make {
     Epoll(Watcher),
     SignalFd(Signals),
     TimerFd(Timer),
+    Inotify(Watches),
     Unix(Unix),
     Inet(Box<Inet>),
     /// The socket that CRIU was asked at, with its answer waiting.
@@ -80,6 +82,7 @@ impl Make {
             }
             FileKind::SignalFd => Self::SignalFd(Signals::of(entry.signalfd.as_deref().ok_or_else(missing)?)),
             FileKind::TimerFd => Self::TimerFd(Timer::of(entry.timerfd.as_deref().ok_or_else(missing)?)?),
+            FileKind::Inotify => Self::Inotify(Watches::of(entry.inotify.as_deref().ok_or_else(missing)?)?),
             FileKind::UnixSocket => {
                 let socket = entry.unix.as_deref().ok_or_else(missing)?;
                 match socket.uflags {
@@ -130,6 +133,7 @@ impl Make {
             Self::Epoll(epoll) => keep(id, &epoll.make()?),
             Self::SignalFd(signals) => keep(id, &signals.make()?),
             Self::TimerFd(timer) => keep(id, &timer.make()?),
+            Self::Inotify(watches) => keep(id, &watches.make()?),
             Self::Unix(sockets) => sockets.make(|id, fd| keep(id, &fd)),
             Self::Inet(socket) => keep(id, &socket.make()?),
             Self::Service { nonblocking } => keep(id, &service(*nonblocking)?),

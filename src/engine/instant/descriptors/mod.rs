@@ -11,6 +11,7 @@
 //! | `memory_files` | memory files, whose content is in the shared memory of the plan |
 //! | `pipes` | pipes with and without a name, with what is in them |
 //! | `events` | eventfd, epoll, signalfd, timerfd |
+//! | `watches` | inotify |
 //! | `unix`, `inet`, `sockets` | sockets: local ones, those of the internet, what both have |
 //! | `owners` | who is told by signal |
 //! | `make` | all kinds together |
@@ -25,6 +26,7 @@ mod owners;
 mod pipes;
 mod sockets;
 mod unix;
+mod watches;
 
 use std::io;
 use std::os::fd::OwnedFd;
