@@ -35,6 +35,12 @@ pub fn set(scene: &mut Scene) {
 fn counters(scene: &mut Scene) {
     use rustix::event::{EventfdFlags, eventfd};
     let counter = eventfd(5, EventfdFlags::NONBLOCK).unwrap();
+    let own = rustix::process::getpid();
+    let pidfd = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).unwrap();
+    scene.add("pidfd", move || {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
+        assert!(info.contains(&format!("Pid:\t{}\n", own.as_raw_nonzero())), "{info}");
+    });
     scene.add("eventfd", move || {
         let mut value = [0; 8];
         rustix::io::read(&counter, &mut value).unwrap();

@@ -22,6 +22,7 @@ pub fn set(scene: &mut Scene) {
     datagrams(scene);
     unix_listeners(scene);
     unix_datagrams(scene);
+    netlink(scene);
     pairs(scene);
     a_pair_half_closed(scene);
 }
@@ -194,6 +195,8 @@ fn unix_datagrams(scene: &mut Scene) {
         sender.send_to(text.as_bytes(), &path).unwrap();
     }
     bound.set_nonblocking(true).unwrap();
+    let client = UnixDatagram::unbound().unwrap();
+    client.connect(&path).unwrap();
     let name = format!("defrost-test-{}-datagram", std::process::id());
     let abstracted = UnixAddress::from_abstract_name(name).unwrap();
     let named = UnixDatagram::bind_addr(&abstracted).unwrap();
@@ -202,8 +205,33 @@ fn unix_datagrams(scene: &mut Scene) {
         let sizes = [(); 2].map(|()| bound.recv(&mut bytes).unwrap());
         assert_eq!((sizes, &bytes[..6]), ([5, 6], b"second".as_slice()));
         assert!(bound.recv(&mut bytes).is_err(), "that is all");
+        client.send(b"by the other").unwrap();
+        assert_eq!(bound.recv(&mut [0; 20]).unwrap(), 12, "it is connected");
         sender.send_to_addr(b"more", &abstracted).unwrap();
         assert_eq!(named.recv(&mut bytes).unwrap(), 4);
+    });
+}
+
+/// One that is told of changes of addresses, and asks the kernel for its links.
+fn netlink(scene: &mut Scene) {
+    use rustix::net::netlink::SocketAddrNetlink;
+    let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 1 << 4)).unwrap();
+    let name = |socket: &OwnedFd| {
+        let name = SocketAddrNetlink::try_from(rustix::net::getsockname(socket).unwrap()).unwrap();
+        (name.pid(), name.groups())
+    };
+    let before = name(&socket);
+    scene.add("netlink", move || {
+        assert_eq!(name(&socket), before);
+        // struct nlmsghdr and rtgenmsg: RTM_GETLINK, a request for all.
+        let mut request = [0; 20];
+        request[0] = 20;
+        request[4..8].copy_from_slice(&[18, 0, 1, 3]);
+        rustix::net::send(&socket, &request, SendFlags::empty()).unwrap();
+        let mut answer = [0; 8192];
+        let (count, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+        assert!(count > 16);
     });
 }
 

@@ -7,12 +7,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use criu_images::{FileEntry, FileKind};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::process::PidfdFlags;
 
 use super::super::shared::SharedMemory;
 use super::super::source::Source;
 use super::events::{Counter, Signals, Timer, Watcher};
 use super::ghosts::Ghost;
 use super::inet::Inet;
+use super::netlink::Netlink;
 use super::unix::{SERVICE, Unix};
 use super::watches::Watches;
 use super::{files, memory_files, nonblocking, pipes};
@@ -36,6 +38,11 @@ pub(super) enum Make {
     Inotify(Watches),
     Unix(Unix),
     Inet(Box<Inet>),
+    Netlink(Netlink),
+    /// The process itself.
+    PidFd {
+        nonblocking: bool,
+    },
     /// The socket that CRIU was asked at, with its answer waiting.
     Service {
         nonblocking: bool,
@@ -93,6 +100,16 @@ impl Make {
             FileKind::InetSocket => {
                 Self::Inet(Box::new(Inet::of(entry.inet.as_deref().ok_or_else(missing)?)?))
             }
+            FileKind::NetlinkSocket => {
+                Self::Netlink(Netlink::of(entry.netlink.as_deref().ok_or_else(missing)?)?)
+            }
+            FileKind::PidFd => {
+                let pidfd = entry.pidfd.as_deref().ok_or_else(missing)?;
+                if u32::try_from(pidfd.pid) != Ok(source.process.pid) {
+                    return Err("a pidfd of another process, or of one that has ended".to_owned());
+                }
+                Self::PidFd { nonblocking: nonblocking(pidfd.flags) }
+            }
             kind => return Err(format!("a {kind}")),
         })
     }
@@ -105,6 +122,11 @@ impl Make {
             Self::Unix(sockets) => sockets.files().any(|file| file == id),
             _ => false,
         }
+    }
+
+    /// Whether it can only be made when others are there.
+    pub(super) fn needs_others(&self) -> bool {
+        matches!(self, Self::Unix(socket) if socket.connects())
     }
 
     /// Makes it, under numbers from `floor` on.
@@ -136,6 +158,11 @@ impl Make {
             Self::Inotify(watches) => keep(id, &watches.make()?),
             Self::Unix(sockets) => sockets.make(|id, fd| keep(id, &fd)),
             Self::Inet(socket) => keep(id, &socket.make()?),
+            Self::Netlink(socket) => keep(id, &socket.make()?),
+            Self::PidFd { nonblocking } => {
+                let flags = if *nonblocking { PidfdFlags::NONBLOCK } else { PidfdFlags::empty() };
+                keep(id, &rustix::process::pidfd_open(rustix::process::getpid(), flags)?)
+            }
             Self::Service { nonblocking } => keep(id, &service(*nonblocking)?),
             Self::Given(index) => match given.get(*index) {
                 Some(fd) => keep(id, fd),

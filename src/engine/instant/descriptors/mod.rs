@@ -12,7 +12,7 @@
 //! | `pipes` | pipes with and without a name, with what is in them |
 //! | `events` | eventfd, epoll, signalfd, timerfd |
 //! | `watches` | inotify |
-//! | `unix`, `inet`, `sockets` | sockets: local ones, those of the internet, what both have |
+//! | `unix`, `inet`, `netlink`, `sockets` | sockets: local ones, those of the internet, the kernel's, what all have |
 //! | `owners` | who is told by signal |
 //! | `make` | all kinds together |
 
@@ -22,6 +22,7 @@ mod ghosts;
 mod inet;
 mod make;
 mod memory_files;
+mod netlink;
 mod owners;
 mod pipes;
 mod sockets;
@@ -76,6 +77,8 @@ pub(super) fn descriptors(source: &Source, given: &[u64], reasons: &mut Reasons)
             reasons.add(format!("descriptor {fd} is {what}"));
         }
     }
+    // Those that need others come after them.
+    made.make.sort_by_key(|(_, make)| make.needs_others());
     for (_, epoll) in &made.registrations {
         for watch in &epoll.watched {
             let open = made.numbers.iter().any(|(number, ..)| u32::try_from(*number) == Ok(watch.fd));

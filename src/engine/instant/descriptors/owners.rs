@@ -88,5 +88,7 @@ fn owner<'a>(source: &'a Source, entry: &'a FileEntry) -> Option<(&'a Owner, u32
         .or(entry.inotify.as_deref().map(|file| (&file.owner, file.flags)))
         .or(entry.unix.as_deref().map(|file| (&file.owner, file.flags)))
         .or(entry.inet.as_deref().map(|file| (&file.owner, file.flags)))
+        .or(entry.netlink.as_deref().map(|file| (&file.owner, file.flags)))
+        .or(entry.pidfd.as_deref().map(|file| (&file.owner, file.flags)))
         .or(entry.memfd.as_deref().map(|file| (&file.owner, file.flags)))
 }

@@ -36,6 +36,8 @@ pub(super) struct Unix {
     /// One, or two that are connected.
     ends: Vec<End>,
     backlog: Option<i32>,
+    /// What one is connected to without being a pair: a datagram socket with a name.
+    peer: Option<Name>,
 }
 
 /// One socket.
@@ -75,15 +77,10 @@ impl Unix {
         };
         if socket.peer != 0 {
             let mut sockets = files.entries().iter().filter_map(|entry| entry.unix.as_deref());
-            let peer = sockets.find(|other| other.inode == socket.peer && other.peer == socket.inode);
-            let peer = peer.filter(|peer| peer.inode != socket.inode && peer.kind == socket.kind);
-            let Some(peer) = peer else {
-                return Err(
-                    "a unix socket that is connected to one outside, or to one with a name".to_owned()
-                );
-            };
-            let ends = vec![End::of(queues, socket)?, End::of(queues, peer)?];
-            return Ok(Self { kind, ends, backlog: None });
+            let peer = sockets.find(|other| other.inode == socket.peer && other.kind == socket.kind);
+            let peer = peer.filter(|peer| peer.inode != socket.inode);
+            let peer = peer.ok_or("a unix socket that is connected to one outside")?;
+            return Self::connected(queues, kind, socket, peer);
         }
         if socket.state == ESTABLISHED && kind != SocketType::DGRAM {
             return Err("a unix socket whose peer is gone".to_owned());
@@ -93,7 +90,29 @@ impl Unix {
             return Err("a unix socket with data that nobody can send again".to_owned());
         }
         let backlog = (socket.state == LISTENS).then(|| i32::try_from(socket.backlog).unwrap_or(i32::MAX));
-        Ok(Self { kind, ends: vec![end], backlog })
+        Ok(Self { kind, ends: vec![end], backlog, peer: None })
+    }
+
+    /// Decides about one that is connected to another, which may be connected to it.
+    fn connected(
+        queues: &[Waiting],
+        kind: SocketType,
+        socket: &UnixSocket,
+        peer: &UnixSocket,
+    ) -> Result<Self, String> {
+        let end = End::of(queues, socket)?;
+        if peer.peer == socket.inode {
+            return Ok(Self { kind, ends: vec![end, End::of(queues, peer)?], backlog: None, peer: None });
+        }
+        if kind != SocketType::DGRAM || peer.name.is_empty() || !end.queue.is_empty() {
+            return Err("a unix socket that is connected to one that is not connected to it".to_owned());
+        }
+        Ok(Self { kind, ends: vec![end], backlog: None, peer: Some(Name::of(peer)?) })
+    }
+
+    /// Whether it connects to another by its name.
+    pub(super) fn connects(&self) -> bool {
+        self.peer.is_some()
     }
 
     /// The files of the table that it makes.
@@ -124,6 +143,9 @@ impl Unix {
         }
         if let (Some(backlog), [socket]) = (self.backlog, sockets.as_slice()) {
             rustix::net::listen(socket, backlog)?;
+        }
+        if let (Some(peer), [socket]) = (&self.peer, sockets.as_slice()) {
+            peer.connect(socket)?;
         }
         match (self.ends.as_slice(), sockets.as_slice()) {
             ([first, second], [one, other]) => {
