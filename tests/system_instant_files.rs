@@ -21,6 +21,7 @@ use std::panic::UnwindSafe;
 use std::path::PathBuf;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use open::scene::IMAGES;
 use stage::{Image, Stage};
 use support::host::Done;
 use support::process::Running;
@@ -41,8 +42,11 @@ fn main() {
         let way = format!("{name}_by_{}", engines.join("_and_"));
         Trial::test(way, move || staged(name, |stage, name| come_back(stage, name, engines)))
     });
+    let both = open::PROGRAMS.iter().filter(|(_, _, engines)| engines.len() > 1);
+    let again =
+        both.map(|(name, ..)| Trial::test(format!("{name}_again"), move || staged(name, come_back_again)));
     let refused = Trial::test("what_is_not_carried_is_told", || staged("refused", are_refused));
-    libtest_mimic::run(&arguments, carried.chain([refused]).collect()).exit();
+    libtest_mimic::run(&arguments, carried.chain(again).chain([refused]).collect()).exit();
 }
 
 fn staged(name: &str, test: impl FnOnce(&Stage, &str) + UnwindSafe) -> Result<(), Failed> {
@@ -71,29 +75,49 @@ impl Drop for Removed {
 }
 
 /// Starts a program, which checkpoints itself.
-fn dumped(stage: &Stage, name: &str) -> Image {
-    let mut original = Running::start(&mut stage.command(name, &[]));
+fn dumped(stage: &Stage, name: &str, options: &[&str]) -> Image {
+    let mut original = Running::start(&mut stage.command(name, options));
     let pid = original.pid();
     original.ended();
     stage::gone(pid);
-    let image = Image { path: stage.host.path("img"), pid, port: 0 };
+    image(stage, IMAGES[0], pid)
+}
+
+fn image(stage: &Stage, name: &str, pid: i32) -> Image {
+    let image = Image { path: stage.host.path(name), pid, port: 0 };
     let text = || std::fs::read_to_string(stage.host.path(role::DIARY)).unwrap_or_default();
-    assert!(image.path.is_dir(), "there is no image: {}", text());
+    assert!(image.path.is_dir(), "there is no {name}: {}", text());
     image
 }
 
 /// The program finds all as it was, whoever restores it.
 fn come_back(stage: &Stage, name: &str, engines: &[&str]) {
-    let image = dumped(stage, name);
+    let image = dumped(stage, name, &[]);
     let ways = [["criu", "auto"], ["instant", "map"], ["instant", "copy"]];
     let ways = ways.into_iter().filter(|[engine, _]| engines.contains(engine));
-    for (number, [engine, memory]) in (1..).zip(ways) {
-        let restored = restored(stage, &image, &["--engine", engine, "--memory", memory]);
-        let found = stage.diary.texts("found");
-        let found = found.get(number - 1).unwrap_or_else(|| panic!("{engine} {memory}: {restored:?}"));
-        assert!(!found.contains("WRONG"), "by {engine}, memory {memory}:\n{}", found.replace("; ", "\n"));
-        assert_eq!(restored.status, 0, "by {engine}, memory {memory}: {restored:?}");
+    for (number, way) in (1..).zip(ways) {
+        finds_all(stage, &image, number, way);
     }
+}
+
+/// What the instant engine has restored can be dumped again, and be restored by either engine.
+fn come_back_again(stage: &Stage, name: &str) {
+    let first = dumped(stage, name, &["twice=yes"]);
+    let ended = restored(stage, &first, &["--engine", "instant", "--memory", "copy"]);
+    assert_eq!(ended.status, 0, "it ends itself by intent: {ended:?}");
+    let second = image(stage, IMAGES[1], first.pid);
+    for (number, way) in (1..).zip([["criu", "auto"], ["instant", "map"]]) {
+        finds_all(stage, &second, number, way);
+    }
+}
+
+/// The `number`th restored process finds everything.
+fn finds_all(stage: &Stage, image: &Image, number: usize, [engine, memory]: [&str; 2]) {
+    let restored = restored(stage, image, &["--engine", engine, "--memory", memory]);
+    let found = stage.diary.texts("found");
+    let found = found.get(number - 1).unwrap_or_else(|| panic!("{engine} {memory}: {restored:?}"));
+    assert!(!found.contains("WRONG"), "by {engine}, memory {memory}:\n{}", found.replace("; ", "\n"));
+    assert_eq!(restored.status, 0, "by {engine}, memory {memory}: {restored:?}");
 }
 
 /// Restores the program, which ends by itself. Its pids may be somebody else's for a while: these are tried again.
@@ -112,7 +136,7 @@ fn restored(stage: &Stage, image: &Image, more: &[&str]) -> Done {
 
 /// Each is named with its reason, and nothing is started.
 fn are_refused(stage: &Stage, name: &str) {
-    let image = dumped(stage, name);
+    let image = dumped(stage, name, &[]);
     let text = stage.restore_fails(&image, &["--engine", "instant", "--detach"]);
     for reason in open::REASONS {
         assert!(text.contains(reason), "{reason} is not told: {text}");

@@ -13,18 +13,24 @@ use defrost::{Blocking, BlockingResource, Subject};
 use crate::diary::Diary;
 use crate::role::Role;
 
+/// The images of the first and the second checkpoint.
+pub const IMAGES: [&str; 2] = ["img", "img2"];
+
 /// Panics with what is wrong.
 type Check = Box<dyn FnOnce()>;
 
 pub struct Scene {
     pub folder: PathBuf,
     diary: Diary,
+    /// Whether it is checkpointed again in the first restored process.
+    twice: bool,
     checks: Vec<(&'static str, Check)>,
 }
 
 impl Scene {
     pub fn new(role: &Role) -> Self {
-        Self { folder: role.folder.clone(), diary: role.diary.clone(), checks: Vec::new() }
+        let twice = role.option("twice").is_some();
+        Self { folder: role.folder.clone(), diary: role.diary.clone(), twice, checks: Vec::new() }
     }
 
     /// A folder on another file system, in memory. It is not there yet; the runner removes it.
@@ -44,11 +50,13 @@ impl Scene {
         let before = portrait();
         let first_panic = Arc::new(Mutex::new(String::new()));
         let told = Arc::clone(&first_panic);
-        let outcome = subject.checkpoint_restore_blocking("img");
-        if let Err(error) = &outcome {
-            self.diary.note("failed", format!("{error}; {:?}", error.hints()));
+        for image in IMAGES.into_iter().take(if self.twice { 2 } else { 1 }) {
+            let outcome = subject.checkpoint_restore_blocking(image);
+            if let Err(error) = &outcome {
+                self.diary.note("failed", format!("{error}; {:?}", error.hints()));
+            }
+            let Ok(Outcome::Restored { .. }) = outcome else { std::process::exit(1) };
         }
-        let Ok(Outcome::Restored { .. }) = outcome else { std::process::exit(1) };
         std::panic::set_hook(Box::new(move |panic| *told.lock().unwrap() = panic.to_string()));
         let mut found = Vec::new();
         let mut checks = self.checks;
