@@ -47,7 +47,7 @@ impl OwnStep {
         "setting its clocks",
         "entering its working folder",
         "filling its shared memory",
-        "making its descriptors",
+        "making descriptor",
         "numbering its descriptors",
         "starting the restorer",
     ];
@@ -227,7 +227,7 @@ impl Child<'_> {
         self.plan.shared.fill().map_err(at(OwnStep::Memory, 0))?;
         let made = descriptors
             .make(self.stand_ins, &self.plan.shared)
-            .map_err(|(id, error)| (OwnStep::Descriptors, id, error))?;
+            .map_err(|(number, error)| (OwnStep::Descriptors, number, error))?;
         let numbers = at(OwnStep::Numbers, 0);
         let kept = [program, written].map(|fd| sys::descriptors::above(fd, floor));
         let [program, written] = kept;
@@ -309,7 +309,7 @@ mod tests {
             _ => String::new(),
         };
         assert!(named(outcome_of(3, libc::ENOMEM)).starts_with("mapping memory (7): "));
-        assert!(named(outcome_of(OWN_STEPS + 4, libc::ENOENT)).starts_with("making its descriptors (7): "));
+        assert!(named(outcome_of(OWN_STEPS + 4, libc::ENOENT)).starts_with("making descriptor (7): "));
         assert_eq!(named(outcome_of(4, 0)), "reading pages (7): the result was not as planned");
     }
 

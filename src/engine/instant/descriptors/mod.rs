@@ -146,11 +146,15 @@ impl Descriptors {
     /// Makes all of them; `given` are the stand-ins. The numbers are not the right ones yet, but above `floor`.
     ///
     /// # Errors
-    /// The kernel's own, with the file id of what could not be made.
+    /// The kernel's own, with the lowest number of what could not be made.
     pub(super) fn make(&self, given: &[OwnedFd], memory: &SharedMemory) -> Result<Made, (u32, io::Error)> {
         let mut made = Made::new();
+        let lowest = |id: u32| {
+            self.numbers.iter().filter(|(_, file, _)| *file == id).map(|(number, ..)| *number).min()
+        };
         for (id, make) in &self.make {
-            make.make(*id, given, memory, self.floor(), &mut made).map_err(|error| (*id, error))?;
+            make.make(*id, given, memory, self.floor(), &mut made)
+                .map_err(|error| (lowest(*id).unwrap_or_default().unsigned_abs(), error))?;
         }
         Ok(made)
     }

@@ -99,20 +99,45 @@ impl Options {
     /// # Errors
     /// The kernel's own.
     pub(super) fn apply(&self, socket: &OwnedFd) -> io::Result<()> {
-        // The kernel doubles what it is given, and takes the program's word for a lock on the size.
+        // A size that is set is locked: the kernel takes it for the program's own choice.
         let mut locked = self.buffer_lock != 0;
-        if sockopt::socket_send_buffer_size(socket)? != self.send_buffer as usize {
-            sockopt::set_socket_send_buffer_size_force(socket, self.send_buffer as usize / 2)?;
+        let (send, receive) = (self.send_buffer as usize, self.receive_buffer as usize);
+        if sockopt::socket_send_buffer_size(socket)? != send {
+            set_send_buffer(socket, send / 2)?;
             locked = true;
         }
-        if sockopt::socket_recv_buffer_size(socket)? != self.receive_buffer as usize {
-            sockopt::set_socket_recv_buffer_size_force(socket, self.receive_buffer as usize / 2)?;
+        if sockopt::socket_recv_buffer_size(socket)? != receive {
+            let size = receive / 2;
+            forced(sockopt::set_socket_recv_buffer_size_force(socket, size), || {
+                sockopt::set_socket_recv_buffer_size(socket, size)
+            })?;
             locked = true;
         }
         if locked {
             Setting::number(libc::SOL_SOCKET, SO_BUF_LOCK, self.buffer_lock).apply(socket)?;
         }
         self.settings.iter().try_for_each(|setting| setting.apply(socket))
+    }
+}
+
+/// Sets a send buffer; the kernel doubles the size.
+///
+/// # Errors
+/// The kernel's own.
+pub(super) fn set_send_buffer(socket: &OwnedFd, size: usize) -> io::Result<()> {
+    forced(sockopt::set_socket_send_buffer_size_force(socket, size), || {
+        sockopt::set_socket_send_buffer_size(socket, size)
+    })
+}
+
+/// Beyond the limit for all, a size takes CAP_NET_ADMIN (socket(7)); up to it, it can be had without.
+fn forced(
+    result: rustix::io::Result<()>,
+    within_limits: impl FnOnce() -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    match result {
+        Err(rustix::io::Errno::PERM) => Ok(within_limits()?),
+        result => Ok(result?),
     }
 }
 

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use criu_images::{FileTable, Packet, UnixSocket};
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::nonblocking;
-use super::sockets::{Options, shut_down};
+use super::sockets::{Options, set_send_buffer, shut_down};
 
 /// The flag of CRIU's unix_sk_entry for its own service socket (criu/sk-unix.c).
 pub(super) const SERVICE: u32 = 2;
@@ -209,7 +209,7 @@ fn send(queue: &[Vec<u8>], socket: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     let room = bytes.saturating_add(OVERHEAD).min(i32::MAX as usize / 2);
-    sockopt::set_socket_send_buffer_size_force(socket, room)?;
+    set_send_buffer(socket, room)?;
     for packet in queue {
         let sent = rustix::net::send(socket, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         if sent != packet.len() {
@@ -324,7 +324,11 @@ mod tests {
         for decided_by in &sockets {
             let unix = Unix::of(&table(&sockets), &queues, decided_by).unwrap();
             let mut ends = std::collections::BTreeMap::new();
-            unix.make(|file, fd| Ok(drop(ends.insert(file, fd)))).unwrap();
+            let mut keep = |file, fd| {
+                ends.insert(file, fd);
+                Ok(())
+            };
+            unix.make(&mut keep).unwrap();
             let read = |file: u32| {
                 let mut bytes = [0; 20];
                 let (count, _) = rustix::net::recv(&ends[&file], &mut bytes, RecvFlags::DONTWAIT).unwrap();
@@ -377,8 +381,12 @@ mod tests {
         let name = path.as_os_str().as_bytes().to_vec();
         let listener = UnixSocket { name, permissions, backlog: 3, ..socket(1, 1, LISTENS, 0) };
         let unix = Unix::of(&table(&[]), &[], &listener).unwrap();
-        let mut made = None;
-        unix.make(|_, fd| Ok(made = Some(fd))).unwrap();
+        let mut made = Vec::new();
+        let mut keep = |_, fd| {
+            made.push(fd);
+            Ok(())
+        };
+        unix.make(&mut keep).unwrap();
         assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
     }
 }
