@@ -12,7 +12,7 @@ use super::scene::Scene;
 
 /// What each of the things is called in the refusal.
 pub const REASONS: [&str; 4] = [
-    "is a fanotify",
+    "is of a kind that is not restored here: fanotify",
     "a unix socket with descriptors on their way",
     "in which the process looks at itself",
     "a unix socket whose path was removed",

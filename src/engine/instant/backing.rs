@@ -105,7 +105,10 @@ impl<'a> Files<'a> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let file = File::options().read(true).write(access == Access::Write).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
-        if !meta.is_file() || entry.size.is_some_and(|size| size != meta.len()) {
+        if !meta.is_file() {
+            return Err(format!("{}, which is mapped, is no regular file", path.display()));
+        }
+        if entry.size.is_some_and(|size| size != meta.len()) {
             return Err(format!("{} has another size than when it was dumped", path.display()));
         }
         if entry.mode.is_some_and(|mode| mode != meta.mode()) {

@@ -79,7 +79,7 @@ impl SharedMemory {
         self.object(inode).map(|object| object.file.as_raw_fd())
     }
 
-    /// Whether it can, or must, not be written to any more.
+    /// Whether it will be sealed against writing, which a mapping that allows it would prevent.
     pub(super) fn is_sealed(&self, inode: u32) -> bool {
         self.object(inode).is_some_and(|object| seals(&object.record).contains(SealFlags::WRITE))
     }

@@ -110,7 +110,7 @@ impl Make {
                 }
                 Self::PidFd { nonblocking: nonblocking(pidfd.flags) }
             }
-            kind => return Err(format!("a {kind}")),
+            kind => return Err(format!("of a kind that is not restored here: {kind}")),
         })
     }
 
