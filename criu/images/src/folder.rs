@@ -219,7 +219,7 @@ impl ImageDir {
         let bytes = self.bytes(&name)?;
         let mut records = Records::new(&name, Layout::GhostFile, &bytes)?;
         let record = records.next().unwrap_or_else(|| Err(short(&name, &bytes)))?;
-        let ghost: GhostFile = decode(record, "ghost_file_entry", Unknown::Accepted)?;
+        let ghost: GhostFile = decode(record, "ghost_file_entry", self.unknown)?;
         let contents = if ghost.in_pieces == Some(true) { Vec::new() } else { records.rest().to_vec() };
         Ok((ghost, contents))
     }
