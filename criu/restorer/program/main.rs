@@ -33,6 +33,12 @@ const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 const FUTEX_CMP_REQUEUE_PRIVATE: usize = 132;
 const EVERYBODY: usize = i32::MAX as usize;
+/// How often a thread id that is taken is tried again, and after what time: seconds and nanoseconds. The kernel
+/// frees the number of a thread that has ended a little later than it lets others see the end (`release_task` in
+/// kernel/exit.c), which on a busy machine takes milliseconds.
+const TRIES: u32 = 100;
+const PAUSE: [usize; 2] = [0, 1_000_000];
+const EEXIST: i32 = 17;
 /// Bytes of a futex.
 const WORD: usize = 4;
 const AT_SYSINFO_EHDR: usize = 33;
@@ -207,7 +213,16 @@ fn start(plan: &Plan, thread: &Thread, index: u32) -> Result<(), Failure> {
     };
     let entry = arch::address_of!(in_thread);
     // SAFETY: the stack is the thread's alone, and the entry never returns.
-    let made = unsafe { arch::spawn(&arguments, entry, [header.home as usize, index as usize]) };
+    let spawn = || unsafe { arch::spawn(&arguments, entry, [header.home as usize, index as usize]) };
+    let mut made = spawn();
+    for _ in 0..TRIES {
+        if errno(made) != Some(EEXIST) {
+            break;
+        }
+        let pause = PAUSE;
+        call(number::NANOSLEEP, [(&raw const pause) as usize, 0, 0, 0, 0, 0]);
+        made = spawn();
+    }
     must(Step::Threads, index, made).map(drop)
 }
 
