@@ -16,6 +16,10 @@ use rustix::thread::futex;
 
 use super::process::{exit_now, one_thread};
 
+/// How long a pid that is taken is waited for: the kernel frees that of a process a little later than it lets its
+/// parent see the end (`release_task` in kernel/exit.c).
+const TAKEN: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(1);
 /// Exit status of a child that became no other program.
 const FAILED: i32 = 125;
 /// Bytes of the child's stack. Only what it touches is ever there.
@@ -54,9 +58,16 @@ pub fn start_as(pid: i32, limit: Duration, child: &mut dyn FnMut()) -> io::Resul
     arguments.set_tid_size = 1;
     // No handler may run in the child, nor beside it in the caller.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-    // SAFETY: the stack is as large as said and used by nobody else; it, the task and all that this refers to stay until
-    // the child has left this memory, and this process, which has one thread, does nothing but wait for that.
-    let cloned = unsafe { clone(&arguments, &raw mut task) };
+    let begun = Instant::now();
+    let cloned = loop {
+        // SAFETY: the stack is as large as said and used by nobody else; it, the task and all that this refers to stay
+        // until the child has left this memory, and this process, which has one thread, only waits for that.
+        let cloned = unsafe { clone(&arguments, &raw mut task) };
+        if cloned != -(libc::EEXIST as isize) || begun.elapsed() >= TAKEN {
+            break cloned;
+        }
+        std::thread::sleep(PAUSE);
+    };
     let started = match cloned {
         1.. => {
             wait_until_gone(&here, Pid::from_raw(pid), Instant::now() + limit).map(|()| Pid::from_raw(pid))
