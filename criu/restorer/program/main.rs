@@ -138,8 +138,8 @@ fn become_the_process(plan: &Plan, vdso: usize) -> Result<Never, Failure> {
     }
     let leader = thread(plan, 0)?;
     run(plan, leader.calls)?;
-    run(plan, header.finish)?;
     gather(header, threads as usize - 1)?;
+    run(plan, header.finish)?;
     let done = Report { step: Step::Done as u32, index: 0, errno: 0 };
     tell(header.report, &done);
     call(number::CLOSE_RANGE, [header.spare as usize, u32::MAX as usize, 0, 0, 0, 0]);

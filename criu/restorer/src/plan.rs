@@ -10,7 +10,7 @@ use std::fmt;
 include!("wire.rs");
 
 impl Step {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Done,
         Self::Move,
         Self::Empty,
@@ -26,6 +26,7 @@ impl Step {
         Self::Threads,
         Self::Thread,
         Self::Gather,
+        Self::Credentials,
     ];
 
     /// The step with this number.
@@ -53,6 +54,7 @@ impl fmt::Display for Step {
             Self::Threads => "starting threads",
             Self::Thread => "setting attributes of a thread",
             Self::Gather => "gathering the threads",
+            Self::Credentials => "setting credentials",
         })
     }
 }

@@ -55,7 +55,7 @@ pub struct Header {
     pub calls: Part,
     /// [`Thread`]s, the leader first.
     pub threads: Part,
-    /// [`Call`]s for when all threads are there.
+    /// The leader's [`Call`]s for when all other threads have made theirs.
     pub finish: Part,
     /// The first descriptor that is only for the restore; it and all above are closed.
     pub spare: u32,
@@ -157,4 +157,6 @@ pub enum Step {
     Thread = 13,
     /// Waiting for the threads.
     Gather = 14,
+    /// Users, groups and capabilities of a thread.
+    Credentials = 15,
 }
