@@ -23,7 +23,7 @@ pub use finding::{Class, Finding};
 pub use fit::KERNEL_FLOOR;
 pub use host::Host;
 pub use privileges::{
-    capabilities_of_child, effective_capabilities, in_initial_user_namespace, may_choose_pids,
+    capabilities_of_child, capability_names, effective_capabilities, in_initial_user_namespace, may_choose_pids,
     own_capabilities,
 };
 

@@ -53,7 +53,9 @@ pub fn capabilities_of_child() -> Option<Capabilities> {
         return None;
     }
     let own = own_capabilities()?;
-    let granted = own.inheritable | own.bounding;
+    // exec(2) grants nothing new to a process that has renounced it.
+    let renounced = nix::sys::prctl::get_no_new_privs().unwrap_or(false);
+    let granted = (own.inheritable | own.bounding) & if renounced { own.permitted } else { u64::MAX };
     Some(Capabilities { effective: granted, permitted: granted, ..own })
 }
 
@@ -86,7 +88,7 @@ pub(super) fn check(dumped: &Capabilities, own: &Capabilities, host: &Host) -> O
     if missing != 0 {
         return Some(Finding::new(
             Class::Host,
-            format!("restore lacks capabilities that the dumped process had: {}", names(missing)),
+            format!("restore lacks capabilities that the dumped process had: {}", capability_names(missing)),
             "restore with the privileges that the server was started with".into(),
         ));
     }
@@ -104,7 +106,8 @@ pub(super) fn check(dumped: &Capabilities, own: &Capabilities, host: &Host) -> O
 }
 
 /// The names of these capabilities, as setcap(8) takes them.
-fn names(set: u64) -> String {
+#[must_use]
+pub fn capability_names(set: u64) -> String {
     let name = |bit: usize| match NAMES.get(bit) {
         Some(name) => format!("cap_{name}"),
         None => format!("number {bit}"),
