@@ -9,7 +9,7 @@ use super::MemoryMode;
 use super::backing::Files;
 use super::choice::{Choice, choose};
 use super::descriptors::{Descriptors, descriptors};
-use super::memory::{self, Layout, SPACE_END};
+use super::memory::{self, Backing, Layout, SPACE_END};
 use super::shared::SharedMemory;
 use super::source::Source;
 use super::support::Reasons;
