@@ -200,7 +200,7 @@ struct Clone<'a> {
     socket: Option<&'a str>,
     addresses: std::collections::BTreeMap<&'a str, String>,
     /// `null` where the kernel does not tell.
-    pss_bytes: Option<u64>,
+    pss_kib: Option<u64>,
 }
 
 impl<'a> Clone<'a> {
@@ -214,7 +214,7 @@ impl<'a> Clone<'a> {
             generation: report.map(|report| report.generation),
             socket: report.and_then(|report| report.socket.as_deref()),
             addresses: addresses.map(|(name, address)| (name.as_str(), address.to_string())).collect(),
-            pss_bytes: up.proportional_bytes(),
+            pss_kib: up.proportional_kib(),
         }
     }
 }
@@ -231,8 +231,8 @@ fn line(up: &Up, verbose: bool) -> String {
             let _ = write!(line, ", {name} {address}");
         }
     }
-    if verbose && let Some(bytes) = up.proportional_bytes() {
-        let _ = write!(line, ", {:.1} MiB of memory", bytes as f64 / 1_048_576.0);
+    if verbose && let Some(kib) = up.proportional_kib() {
+        let _ = write!(line, ", {:.1} MiB of memory", kib as f64 / 1024.0);
     }
     line
 }

@@ -28,13 +28,13 @@ pub struct Up {
 }
 
 impl Up {
-    /// Its proportional share of memory in bytes (`Pss` of proc_pid_smaps(5)): what it shares counts in parts, also
+    /// Its proportional share of memory in units of 1,024 bytes (`Pss` of proc_pid_smaps(5)): what it shares counts in parts, also
     /// what lies in the page cache and several have mapped. `None` if the kernel does not tell.
     #[must_use]
-    pub fn proportional_bytes(&self) -> Option<u64> {
+    pub fn proportional_kib(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+        line.trim().strip_suffix(" kB")?.trim().parse().ok()
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     fn memory_is_counted() {
         let pid = std::process::id().cast_signed();
         let up = Up { number: 1, pid, origin: Origin::default(), report: None };
-        assert!(up.proportional_bytes().is_some_and(|bytes| bytes > 4096));
-        assert_eq!(Up { pid: 0, ..up }.proportional_bytes(), None);
+        assert!(up.proportional_kib().is_some_and(|kib| kib > 4));
+        assert_eq!(Up { pid: 0, ..up }.proportional_kib(), None);
     }
 }

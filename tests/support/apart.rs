@@ -23,7 +23,7 @@ pub struct Clone {
     pub generation: u64,
     pub socket: String,
     pub addresses: BTreeMap<String, String>,
-    pub pss_bytes: Option<u64>,
+    pub pss_kib: Option<u64>,
 }
 
 impl Clone {
