@@ -19,11 +19,14 @@
 //! `MADV_DONTFORK`) does not pass to the fresh memory. `posix_madvise(3)` needs nothing: the C libraries ignore the
 //! one advice that would matter.
 //!
+//! In a process with an entry, the advice of the table's first lines costs some 4 µs more each time: opening,
+//! asking and closing (Linux 6.18 in a virtual machine).
+//!
 //! Not covered, and only right where memory is copied: code that makes the system call by itself (the Go runtime,
-//! the crate rustix) and `process_madvise(2)` on the process itself. The C library's own calls, which do not come
-//! by here, do not count on zeros: `free` and `malloc_trim` cut off what its calloc clears (see the engine's choice of
-//! memory), and a thread's stack that is kept for the next thread is cleared where it matters (thread-local
-//! variables: allocatestack.c, get_cached_stack, by `_dl_allocate_tls_init`).
+//! the crate rustix), io_uring's form of it, and `process_madvise(2)` on the process itself. The C library's own
+//! calls, which do not come by here, do not count on zeros: `free` and `malloc_trim` cut off what its calloc clears
+//! (see the engine's choice of memory), and a thread's stack that is kept for the next thread is cleared where it
+//! matters (thread-local variables: allocatestack.c, get_cached_stack, by `_dl_allocate_tls_init`).
 
 use std::ffi::{c_int, c_void};
 

@@ -150,16 +150,22 @@ fn what_is_given_back_shows_zeros(stage: &Stage) {
     revived.end();
 }
 
-/// Restored by mapping, dumped from there, restored by mapping again, and by CRIU.
+/// Restored by mapping, dumped from there, restored by mapping again, dumped once more, made whole, and restored by
+/// mapping and by CRIU.
 fn contents_stay_right_under_stress(stage: &Stage) {
     let image = dumped(stage);
     let revived = mapped(stage, &image, 1, 8 << 20);
+    stage.diary.read("shown", 1);
     at_work(stage, &revived, stress_time());
     let image = stage.again(revived, image.port, "img1");
     let revived = mapped(stage, &image, 2, 4096);
     at_work(stage, &revived, stress_time() / 4);
     let image = stage.again(revived, image.port, "img2");
-    let (revived, _) = stage.revive(&image, 3);
+    stage.host.run(["image", "flatten", "img2"]).worked();
+    let revived = mapped(stage, &image, 3, 8192);
+    at_work(stage, &revived, Duration::ZERO);
+    revived.end();
+    let (revived, _) = stage.revive(&image, 4);
     at_work(stage, &revived, Duration::ZERO);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(revived.pid), nix::sys::signal::Signal::SIGTERM)
         .unwrap();

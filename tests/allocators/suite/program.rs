@@ -57,12 +57,14 @@ impl Crew {
     }
 
     fn work(&self, mut worker: Worker) {
+        let mut turns = 0_usize;
         while self.may_go_on() {
-            worker.check();
-            for _ in 0..LAP {
-                worker.turn();
+            worker.turn();
+            turns += 1;
+            if turns.is_multiple_of(LAP) {
+                worker.check();
+                self.diary.note("lap", std::process::id());
             }
-            self.diary.note("lap", std::process::id());
         }
         worker.check();
     }
@@ -72,14 +74,18 @@ impl Crew {
 impl Resource for Crew {
     async fn before_checkpoint(&self, _: &Cycle) -> Result<(), HookError> {
         self.order(Order::Rest);
-        // They are through their lap soon.
+        // They are through their turns soon.
         tokio::task::block_in_place(|| self.resting());
         Ok(())
     }
 
     async fn after_restore(&self, wake: &Wake) -> Result<(), HookError> {
         if let Some(prepared) = self.prepared.lock().unwrap().take().filter(|_| wake.restored().is_some()) {
-            self.diary.note("shown", serde_json::to_string(&prepared.look()).unwrap());
+            let diary = self.diary.clone();
+            // It takes its time on a busy host, and a hook has a deadline.
+            std::thread::spawn(move || {
+                diary.note("shown", serde_json::to_string(&prepared.look()).unwrap());
+            });
         }
         self.order(Order::Work);
         Ok(())

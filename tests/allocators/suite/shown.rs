@@ -9,7 +9,7 @@ const SEED: u64 = 77;
 const PAGES: usize = 256;
 /// A block that the C library's allocator maps by itself, and about how far it is extended.
 const GROWING: usize = 2 << 20;
-const GROWN: usize = 160 << 20;
+const GROWN: usize = 64 << 20;
 
 /// Memory that is filled before the dump.
 pub struct Prepared {
