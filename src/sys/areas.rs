@@ -3,7 +3,8 @@
 //!
 //! Made for the middle of an allocator: no allocation, no lock. The descriptor is open for the few microseconds of
 //! one question and its answers only: one that stayed would be in the way of a dump, and of a program that closes
-//! what it does not know. A dump that hits these microseconds fails and names it; the process goes on.
+//! what it does not know. A dump that hits these microseconds fails and names it, and the process goes on; they come
+//! once for each piece of memory, since what takes its place need not be asked about.
 
 use std::ffi::{c_int, c_ulong};
 
