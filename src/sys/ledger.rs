@@ -56,9 +56,15 @@ pub fn place() -> Option<Place> {
     (cfg!(target_env = "gnu") && is_heeded()).then_some(Place { count, anchors })
 }
 
-/// Whether everyone who asks the dynamic linker for these functions gets those of this crate.
-#[cfg(not(target_feature = "crt-static"))]
+/// Whether everyone who calls these functions gets those of this crate.
 fn is_heeded() -> bool {
+    // SAFETY: the call reads a word of what the kernel passed to this program.
+    let dynamic_linker = unsafe { libc::getauxval(libc::AT_BASE) };
+    // Without one everything is linked together, and there is one function of a name. How this crate was compiled does
+    // not tell: the command is linked statically, and other programs with the same library are not.
+    if dynamic_linker == 0 {
+        return true;
+    }
     let is_first = |name: &std::ffi::CStr, function: *const ()| {
         // SAFETY: the name ends with a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -66,12 +72,6 @@ fn is_heeded() -> bool {
     };
     is_first(c"madvise", super::discard::madvise as *const ())
         && is_first(c"mremap", super::remap::mremap as *const ())
-}
-
-/// Everything is linked together, and there is one function of a name.
-#[cfg(target_feature = "crt-static")]
-fn is_heeded() -> bool {
-    true
 }
 
 /// Whether no file stands in for memory, as in every process that was not restored by mapping.
