@@ -20,12 +20,6 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The hash as bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// The hash of this file from its beginning, and how many bytes it has. Memory use does not grow with it.
     ///
     /// # Errors

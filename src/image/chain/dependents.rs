@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::image::manifest::{Ancestor, ImageId, Manifest, Need, StoredPath};
+use crate::image::manifest::{Ancestor, ImageId, Manifest, StoredPath};
 use crate::image::open::Image;
 use crate::image::record::{self, HEADER_LEN, Kind};
 
@@ -123,14 +123,7 @@ pub fn of(image: &Image) -> Vec<PathBuf> {
 
 /// Whether an image depends on this one, which lies in the folder `own`.
 fn depends(manifest: &Manifest, on: &Image, own: &Path) -> bool {
-    let recorded = manifest.ancestors.iter().any(|ancestor| is_meant(ancestor, on, own));
-    // An image of the first format has no ancestors recorded, but lists their files.
-    let needs = manifest.needed.iter().any(|file| {
-        file.need == Need::Mapped
-            && Path::new(&file.path).parent().and_then(|folder| folder.canonicalize().ok()).as_deref()
-                == Some(own)
-    });
-    recorded || needs
+    manifest.ancestors.iter().any(|ancestor| is_meant(ancestor, on, own))
 }
 
 /// Whether an ancestor is the image in this folder, and not a copy of it: the one that lies where it is looked for,
@@ -224,18 +217,6 @@ mod tests {
         assert_eq!(of(&copy), [] as [PathBuf; 0]);
         fs::rename(first.path(), root.path().join("away")).unwrap();
         assert_eq!(of(&copy), [second.path().canonicalize().unwrap()]);
-    }
-
-    #[test]
-    fn an_image_of_the_first_format_is_a_dependent_by_its_mapped_files() {
-        let root = tempfile::tempdir().unwrap();
-        let first = image(root.path(), "img0", &[]);
-        let second = image(root.path(), "img1", &[]);
-        let mut manifest = second.manifest().clone();
-        manifest.needed[0].need = Need::Mapped;
-        manifest.needed[0].path = first.path().join("pages-1.img").to_str().unwrap().into();
-        fs::write(second.path().join(MANIFEST_NAME), manifest.to_bytes().unwrap()).unwrap();
-        assert_eq!(of(&first), [second.path().canonicalize().unwrap()]);
     }
 
     #[test]

@@ -207,27 +207,3 @@ fn what_cannot_be_written_again_without_loss_is_refused() {
     assert!(matches!(error, FlattenError::Read(ReadError::UnknownField { .. })), "{error}");
     assert_eq!(contents(second.path()), before);
 }
-
-/// An image of the first format has its ancestors among the files that it needs.
-#[test]
-fn a_dependent_image_of_the_first_format_becomes_whole() {
-    use crate::image::manifest::{Need, NeededFile, Stamp};
-    let (_scene, first, second) = chain();
-    let pages = first.path().join("pages-1.img");
-    let mut manifest = second.manifest().clone();
-    let file = manifest.ancestors.remove(0).files.remove(0);
-    manifest.depth = 0;
-    manifest.needed.push(NeededFile {
-        path: pages.to_str().unwrap().into(),
-        need: Need::Mapped,
-        size: Some(file.size),
-        mode: file.mode,
-        stamp: Stamp::default(),
-        build_id: None,
-        blake3: Some(file.blake3),
-    });
-    fs::write(second.path().join(MANIFEST_NAME), manifest.to_bytes().unwrap()).unwrap();
-    let whole = flattened(&Image::open(second.path()).unwrap(), None).unwrap();
-    is_whole(&whole);
-    assert!(whole.manifest().needed.iter().all(|file| file.path != pages.to_str().unwrap()));
-}

@@ -9,7 +9,6 @@
 //! place of what is not: a checkpoint does not fail over a name.
 
 mod ancestor;
-mod first;
 mod id;
 mod path;
 #[cfg(test)]
@@ -33,16 +32,11 @@ pub use path::StoredPath;
 pub const MANIFEST_NAME: &str = "defrost.manifest";
 
 /// Magic and format of the manifest. Every change of a type in this module raises the version, once for each
-/// release: the format that it was before is frozen, and still read.
-///
-/// | format | what changed |
-/// |---|---|
-/// | 1 | |
-/// | 2 | the image's id, its ancestors and their depth; seams, and the subject's ledger |
-pub const MANIFEST: Kind = Kind { magic: *b"DEFRMANI", version: 2 };
+/// release.
+pub const MANIFEST: Kind = Kind { magic: *b"DEFRMANI", version: 1 };
 
 /// Magic and format of a [`SubjectRecord`] on its way to the process that finishes the folder.
-pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 2 };
+pub const SUBJECT: Kind = Kind { magic: *b"DEFRSUBJ", version: 1 };
 
 /// Everything known of one image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +45,7 @@ pub struct Manifest {
     pub defrost: String,
     /// Format of this manifest as it was stored: a version of [`MANIFEST`].
     pub format: u32,
-    /// The identity of this image, which its copies share. One of format 1 has it from the hash of its manifest.
+    /// The identity of this image, which its copies share.
     pub id: ImageId,
     /// When the image was completed, in nanoseconds since the Unix epoch.
     pub created_unix_ns: u64,
@@ -100,13 +94,7 @@ impl Manifest {
     /// # Errors
     /// See [`record::decode`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
-        match record::decode(MANIFEST, bytes) {
-            // Told only once the checksum was right.
-            Err(RecordError::Older { found, .. }) if found == first::FIRST.version => {
-                first::from_bytes(bytes)
-            }
-            read => read,
-        }
+        record::decode(MANIFEST, bytes)
     }
 
     /// The image files whose contents are memory pages, summed, in bytes.

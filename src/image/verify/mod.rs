@@ -23,15 +23,14 @@ pub use finding::{Class, Finding};
 pub use fit::KERNEL_FLOOR;
 pub use host::Host;
 pub use privileges::{
-    capabilities_of_child, capability_names, effective_capabilities, in_initial_user_namespace, may_choose_pids,
-    own_capabilities,
+    capabilities_of_child, capability_names, effective_capabilities, in_initial_user_namespace,
+    may_choose_pids, own_capabilities,
 };
 
 use criu_images::Contents;
 
-use super::chain::live::is_pages_file;
 use super::machine::Machine;
-use super::manifest::{Capabilities, Manifest, Need, NeededFile};
+use super::manifest::{Capabilities, Manifest};
 use super::open::Image;
 
 /// How long a live process may hold a pid or port before it is told: one that has just been killed takes a moment
@@ -148,12 +147,6 @@ pub(super) fn check_whole(image: &Image) -> Vec<Finding> {
     let manifest = image.manifest();
     let mut findings = completeness::check(image.path(), manifest, true, &mut Contents::new());
     findings.extend(ancestors::check(&manifest.ancestors, manifest.depth, true));
-    // The first format lists pages files of earlier images here.
-    let pages = |file: &&NeededFile| {
-        let name = file.path.rsplit('/').next();
-        file.need == Need::Mapped && name.is_some_and(is_pages_file)
-    };
-    findings.extend(needed::check(manifest.needed.iter().filter(pages), true));
     findings
 }
 
