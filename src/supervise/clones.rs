@@ -206,12 +206,16 @@ impl Clones {
         // Some may have ended before this.
         let mut statuses: Vec<u8> =
             self.members.iter().filter_map(|member| member.ended.map(Ending::status)).collect();
-        while self.members.iter().any(|member| member.ended.is_none()) {
-            wait_for(&[self.signals.as_fd()], None)?;
-            self.forward();
+        loop {
+            // Before each wait: the signal that one has ended may have been taken already.
             let there = self.members.iter_mut().filter(|member| member.ended.is_none());
             let ended = there.filter_map(|member| member.reap(Some(WaitPidFlag::WNOHANG)));
             statuses.extend(ended.map(Ending::status));
+            if self.members.iter().all(|member| member.ended.is_some()) {
+                break;
+            }
+            wait_for(&[self.signals.as_fd()], None)?;
+            self.forward();
         }
         for member in &mut self.members {
             if let State::NotReady { failures, .. } = &mut member.state {
