@@ -105,6 +105,7 @@ mod tests {
             image: &image,
             params: &Params::default(),
             awaited: false,
+            stays: false,
             deadline: Duration::from_secs(1),
             why: "it can",
         };

@@ -258,6 +258,9 @@ pub struct RestoreOrder<'a> {
     /// Whether the report will be read. A process that cannot deliver it then ends: whoever restored it was killed,
     /// and neither watches nor knows it.
     pub awaited: bool,
+    /// Whether the caller stays the process's parent until it ends. Otherwise it ends before, and a thread that asked
+    /// for a signal then would get it.
+    pub stays: bool,
     /// How long it may take until the process runs.
     pub deadline: Duration,
     /// Why this engine was taken, for whoever asks the restored process: a phrase.

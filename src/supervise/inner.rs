@@ -66,7 +66,7 @@ impl Inner<'_> {
     fn restore_and_attend(&self, link: &Link, held: HeldBack) -> Result<Ending, RestoreFailure> {
         let mut signals = Signals::watch()?;
         drop(held);
-        let restored = self.restore.start(self.wait != Wait::Runs)?;
+        let restored = self.restore.start(self.wait != Wait::Runs, true)?;
         let supervised = Supervised::new(restored.pid)?;
         let told = self.await_readiness(&mut signals, &supervised, restored)?;
         // From here on it ends with its supervisor by the leash: gracefully.

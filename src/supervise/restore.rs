@@ -139,9 +139,13 @@ pub struct Detached {
 }
 
 impl Restore<'_> {
-    pub(super) fn start(&self, awaited: bool) -> Result<engine::RestoredProcess, RestoreFailure> {
+    pub(super) fn start(
+        &self,
+        awaited: bool,
+        stays: bool,
+    ) -> Result<engine::RestoredProcess, RestoreFailure> {
         let Self { image, params, deadline, why, .. } = *self;
-        let order = RestoreOrder { image, params, awaited, deadline, why };
+        let order = RestoreOrder { image, params, awaited, stays, deadline, why };
         Ok(self.engine.restore(&order)?)
     }
 
@@ -157,7 +161,7 @@ impl Restore<'_> {
     ) -> Result<Ending, RestoreFailure> {
         become_subreaper()?;
         let mut signals = Signals::watch()?;
-        let restored = self.start(true)?;
+        let restored = self.start(true, true)?;
         let supervised = Supervised::new(restored.pid)?;
         let guard = guard_of(&supervised)?;
         runs(restored.pid, &restored.origin);
@@ -183,7 +187,7 @@ impl Restore<'_> {
     /// # Errors
     /// [`RestoreFailure`]: nothing runs, unless the text says so.
     pub fn detach(&self, wait_ready: Option<Duration>) -> Result<Detached, RestoreFailure> {
-        let restored = self.start(wait_ready.is_some())?;
+        let restored = self.start(wait_ready.is_some(), false)?;
         let (pid, origin) = (restored.pid, restored.origin);
         let Some(limit) = wait_ready else { return Ok(Detached { pid, origin, report: None }) };
         let Some(reader) = restored.report else { return Err(RestoreFailure::Mute(pid)) };

@@ -12,7 +12,8 @@
 //! | memory | files, private or shared, anonymous memory, private or shared, memory files with seals, stacks, guards, vDSO, advice | locked, huge, system V |
 //! | descriptors | files with or without a name, folders, devices by path, mere paths, memory files, pipes with or without a name and what is in them, eventfd, epoll, signalfd, timerfd, inotify, its own pidfd, CRIU's service socket; owners | locks, fanotify, terminals, other devices |
 //! | sockets | listening, bound or new TCP, UDP, listening or bound Unix sockets, Unix pairs with what is in them, netlink; options | connections, descriptors or credentials on their way, raw sockets, packet filters |
-//! | process | dispositions, interval and POSIX timers, limits, clocks, notes on memory, working folder, umask, session | other users, groups, capabilities, out-of-memory score than ours |
+//! | process | dispositions, interval and POSIX timers, limits, clocks, notes on memory, working folder, umask, session, out-of-memory score, audit user | a session or group that it does not lead, what takes a privilege that we lack |
+//! | credentials, of each thread | users, groups, capabilities, secure bits, no_new_privs, parent-death signals | labels, users that this user namespace lacks, a parent-death signal when detached |
 //!
 //! Choosing pids takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over the pid namespace. An ordinary user has these in
 //! namespaces of his own, which [`crate::supervise::namespace`] makes; there a server that ran as root is root again,
@@ -23,11 +24,13 @@
 
 mod backing;
 mod choice;
+mod credentials;
 mod descriptors;
 mod exit;
 mod frame;
 mod memory;
 mod plan;
+mod proc_self;
 mod seams;
 mod shared;
 mod source;

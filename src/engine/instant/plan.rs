@@ -13,7 +13,7 @@ use super::memory::{self, Backing, Layout, SPACE_END};
 use super::shared::SharedMemory;
 use super::source::Source;
 use super::support::Reasons;
-use super::{exit, state, threads, vdso};
+use super::{credentials, exit, state, threads, vdso};
 use crate::image::Manifest;
 
 const PAGE: u64 = 4096;
@@ -95,9 +95,14 @@ pub(super) fn plan(
     calls.extend(shared.calls());
     calls.extend(descriptors.calls(&mut writer));
     let code = code.unwrap_or_default();
-    let threads = threads::threads(source, &layout, code.return_to, &mut writer, reasons);
+    let mut parting = credentials::calls(source, &mut writer, reasons);
+    // The leader waits for the others before it does the rest.
+    let leaders = parting.first_mut().map(std::mem::take).unwrap_or_default();
+    let threads = threads::threads(source, &layout, code.return_to, &parting, &mut writer, reasons);
     let mut finish = state::late(source, &mut writer, reasons);
     finish.extend(descriptors.late_calls(&mut writer));
+    finish.extend(leaders);
+    finish.extend(state::dumpable(source));
     if !reasons.is_empty() {
         return Ok(None);
     }

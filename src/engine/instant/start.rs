@@ -18,6 +18,7 @@ use rustix::pipe::PipeFlags;
 
 use super::MemoryMode;
 use super::plan::{Plan, plan};
+use super::proc_self::{self, Write as SelfWrite};
 use super::source::Source;
 use super::support::{self, Reasons};
 use crate::engine::channel::Handover;
@@ -33,6 +34,7 @@ const OWN_STEPS: u32 = 1000;
 #[repr(u32)]
 enum OwnStep {
     Session,
+    Accounts,
     Clocks,
     Folder,
     Memory,
@@ -42,8 +44,9 @@ enum OwnStep {
 }
 
 impl OwnStep {
-    const NAMES: [&str; 7] = [
+    const NAMES: [&str; 8] = [
         "making its session",
+        "setting its out-of-memory score and audit user",
         "setting its clocks",
         "entering its working folder",
         "filling its shared memory",
@@ -65,7 +68,8 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
     let folder = ImageDir::open(order.image.path())?.with(order.image.contents());
     let source = Source::read(folder, &mut reasons)?;
     let Some(source) = source else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
-    support::process(&source, &mut reasons);
+    support::process(&source, order.stays, &mut reasons);
+    let writes = proc_self::writes(&source.task, &mut reasons);
     let subject = &order.image.manifest().subject;
     let given = match (subject.parameter_pipe, subject.report_pipe) {
         (Some(params), Some(report)) => vec![params, report],
@@ -94,7 +98,7 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
             Handover::new(order.params, &origin, order.awaited).map_err(RestoreError::Parameters)?;
         (vec![params, report], Some(reader))
     };
-    let child = Child { source: &source, plan: &plan, program, stand_ins: &stand_ins };
+    let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
     let pid = child.start(&writer, deadline, order.deadline)?;
     drop((writer, stand_ins, plan));
     match outcome(reader, deadline) {
@@ -177,6 +181,7 @@ struct Child<'a> {
     source: &'a Source,
     plan: &'a Plan,
     program: &'static [u8],
+    writes: &'a [SelfWrite],
     stand_ins: &'a [OwnedFd],
 }
 
@@ -219,6 +224,7 @@ impl Child<'_> {
     ) -> Result<Infallible, (OwnStep, u32, io::Error)> {
         let at = |step: OwnStep, index: u32| move |error: io::Error| (step, index, error);
         rustix::process::setsid().map_err(|error| at(OwnStep::Session, 0)(error.into()))?;
+        proc_self::write(self.writes).map_err(|(index, error)| (OwnStep::Accounts, index, error))?;
         self.set_clocks().map_err(at(OwnStep::Clocks, 0))?;
         let folder = self.source.path(self.source.fs.cwd_id).unwrap_or("/".as_ref());
         rustix::process::chdir(folder).map_err(|error| at(OwnStep::Folder, 0)(error.into()))?;
@@ -309,7 +315,7 @@ mod tests {
             _ => String::new(),
         };
         assert!(named(outcome_of(3, libc::ENOMEM)).starts_with("mapping memory (7): "));
-        assert!(named(outcome_of(OWN_STEPS + 4, libc::ENOENT)).starts_with("making descriptor (7): "));
+        assert!(named(outcome_of(OWN_STEPS + 5, libc::ENOENT)).starts_with("making descriptor (7): "));
         assert_eq!(named(outcome_of(4, 0)), "reading pages (7): the result was not as planned");
     }
 

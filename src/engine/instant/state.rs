@@ -6,6 +6,7 @@ use criu_images::{IntervalTimer, PosixTimer, TaskCore};
 use criu_restorer::plan::{Call, Step, Writer};
 use rustix::process::{Resource, getrlimit};
 
+use super::credentials;
 use super::plan::{any, exactly};
 use super::source::Source;
 use super::support::Reasons;
@@ -56,9 +57,6 @@ pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<C
     if source.memory.thp_disabled == Some(true) {
         control(libc::PR_SET_THP_DISABLE, 1);
     }
-    if source.memory.dumpable == Some(0) {
-        control(libc::PR_SET_DUMPABLE, 0);
-    }
     let registrations = task.membarrier_registration_mask.unwrap_or(0);
     for bit in (0..32).filter(|bit| registrations >> bit & 1 != 0) {
         calls.push(any(Step::Process, libc::SYS_membarrier, &[1 << bit, 0, 0]));
@@ -66,7 +64,7 @@ pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<C
     calls
 }
 
-/// Calls for when all threads are there.
+/// Calls for when all threads are there and have made theirs.
 pub(super) fn late(source: &Source, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
     let mut calls = Vec::new();
     if let Some(timers) = &source.task.timers {
@@ -96,6 +94,24 @@ pub(super) fn late(source: &Source, writer: &mut Writer, reasons: &mut Reasons) 
         }
     }
     calls
+}
+
+/// The call for when all threads have their credentials: who may dump the process or trace it. The value 2 cannot be set;
+/// the kernel chooses it when credentials change, if fs.suid_dumpable says so. Elsewhere it becomes 0, which is as
+/// strict, and what CRIU makes of it.
+pub(super) fn dumpable(source: &Source) -> Option<Call> {
+    let changed = credentials::change_dumpable(source);
+    let chosen =
+        || std::fs::read_to_string("/proc/sys/fs/suid_dumpable").is_ok_and(|text| text.trim() == "2");
+    let control = |option: libc::c_int, value: u64| {
+        any(Step::Credentials, libc::SYS_prctl, &[option.unsigned_abs().into(), value, 0, 0, 0])
+    };
+    match source.memory.dumpable? {
+        1 if !changed => None,
+        1 => Some(control(libc::PR_SET_DUMPABLE, 1)),
+        2 if changed && chosen() => Some(Call { exact: 1, expected: 2, ..control(libc::PR_GET_DUMPABLE, 0) }),
+        _ => Some(control(libc::PR_SET_DUMPABLE, 0)),
+    }
 }
 
 /// Whether the kernel is new enough. Only its release is looked at: the processor takes long to tell of itself.

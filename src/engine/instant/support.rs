@@ -4,12 +4,11 @@
 
 use std::path::Path;
 
-use criu_images::{Credentials, LsmType, SeccompMode, TaskState};
+use criu_images::{LsmType, SeccompMode, TaskState};
 
 use super::source::Source;
 use crate::image::Image;
-use crate::image::manifest::Capabilities;
-use crate::image::verify::{capabilities_of_child, in_initial_user_namespace, may_choose_pids};
+use crate::image::verify::may_choose_pids;
 
 /// Reasons against, each a sentence without a full stop.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -66,8 +65,8 @@ pub(super) fn image(image: &Image, reasons: &mut Reasons) {
     reasons.add_if(old, "the kernel is older than 6.1");
 }
 
-/// Looks at the process.
-pub(super) fn process(source: &Source, reasons: &mut Reasons) {
+/// Looks at the process, whose parent we stay, or not.
+pub(super) fn process(source: &Source, stays: bool, reasons: &mut Reasons) {
     let (process, task) = (&source.process, &source.task);
     reasons.add_if(task.state() != Some(TaskState::Alive), "the process was stopped or dead");
     reasons.add_if(
@@ -85,7 +84,6 @@ pub(super) fn process(source: &Source, reasons: &mut Reasons) {
     reasons.add_if(source.inventory.allow_uprobes == Some(true), "uprobes were accepted");
     reasons
         .add_if(!matches!(source.folder.parent(), Ok(None)), "the image is the difference to a parent image");
-    reasons.add_if(source.memory.dumpable == Some(2), "the process was dumpable by root only");
     reasons.add_if(!source.memory.aios.is_empty(), "the process used native asynchronous input and output");
     // The name of a file, and the bytes of one that lists nothing.
     for (name, empty, what) in
@@ -93,19 +91,15 @@ pub(super) fn process(source: &Source, reasons: &mut Reasons) {
     {
         reasons.add_if(source.folder.size(name).is_ok_and(|size| size > empty), what);
     }
-    let adjusted = task.oom_score_adj.unwrap_or(0);
-    let own =
-        std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
-    reasons.add_if(own != Some(adjusted), "its adjustment of the out-of-memory score differs from ours");
     for thread in &source.threads {
         let seccomp = thread.core.seccomp_mode.unwrap_or(0) != SeccompMode::Disabled as i32;
         reasons.add_if(seccomp, "a thread was under seccomp");
+        let bereft = !stays && thread.core.pdeath_sig.unwrap_or(0) != 0;
         reasons.add_if(
-            thread.core.pdeath_sig.unwrap_or(0) != 0,
-            "a thread asked for a signal when its parent ends",
+            bereft,
+            "a thread asked for a signal when its parent ends, which is soon when it is detached",
         );
     }
-    credentials(source, reasons);
 }
 
 fn namespaces_differ(source: &Source) -> bool {
@@ -123,52 +117,4 @@ fn namespaces_differ(source: &Source) -> bool {
     ]
     .iter()
     .any(|(own, root)| own != root)
-}
-
-/// All threads must have exactly what the restorer gets from us: there is nothing to set then.
-fn credentials(source: &Source, reasons: &mut Reasons) {
-    let own = capabilities_of_child();
-    let plain = source.threads.iter().all(|thread| {
-        thread.core.credentials.as_ref().zip(own.as_ref()).is_some_and(|(credentials, own)| {
-            let ids = [
-                credentials.uid,
-                credentials.gid,
-                credentials.euid,
-                credentials.egid,
-                credentials.suid,
-                credentials.sgid,
-                credentials.fsuid,
-                credentials.fsgid,
-            ];
-            let unlabelled = credentials.lsm_profile.is_none() && credentials.apparmor_data.is_none();
-            ids == [0; 8] && credentials.secbits == 0 && unlabelled && has(credentials, own)
-        })
-    });
-    reasons.add_if(!plain, "the process had other users, groups or capabilities than it would get here");
-    let own: Vec<u32> =
-        nix::unistd::getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
-    let mut groups = source.threads.iter().filter_map(|thread| thread.core.credentials.as_ref());
-    // A user namespace made by an ordinary user fixes the groups to those of that user, which give him no right that
-    // he has not got anyway (user_namespaces(7), setgroups). CRIU would fail there.
-    reasons.add_if(
-        in_initial_user_namespace() && groups.any(|credentials| credentials.groups != own),
-        "its supplementary groups differ from ours",
-    );
-    let confined = nix::sys::prctl::get_no_new_privs().unwrap_or(true);
-    let mut were = source.threads.iter().filter_map(|thread| thread.core.credentials.as_ref());
-    reasons.add_if(
-        were.any(|credentials| (credentials.no_new_privs.unwrap_or(0) != 0) != confined),
-        "its no_new_privs differs from ours",
-    );
-}
-
-/// Whether these are exactly the capabilities of `own`.
-fn has(credentials: &Credentials, own: &Capabilities) -> bool {
-    let set =
-        |words: &[u32]| words.iter().take(2).rev().fold(0_u64, |set, word| set << 32 | u64::from(*word));
-    set(&credentials.cap_prm) == own.permitted
-        && set(&credentials.cap_eff) == own.effective
-        && set(&credentials.cap_inh) == own.inheritable
-        && set(&credentials.cap_bnd) == own.bounding
-        && set(&credentials.cap_amb) == own.ambient
 }

@@ -8,23 +8,31 @@ use super::memory::Layout;
 use super::plan::{any, pointer_to_text};
 use super::source::{Source, SourceThread};
 use super::support::Reasons;
+use crate::image::verify::capabilities_of_child;
 
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
+const CAP_SYS_NICE: u64 = 1 << 23;
+/// SCHED_OTHER, SCHED_FIFO, SCHED_RR, SCHED_BATCH, SCHED_IDLE (sched(7)).
+const POLICIES: [u32; 5] = [0, 1, 2, 3, 5];
+const DEADLINE: u32 = 6;
+/// A part of the policy: children begin without it.
+const RESET_ON_FORK: u32 = 0x4000_0000;
 
-/// All threads, the leader first.
+/// All threads, the leader first. `parting` has what each does last of all, by position.
 pub(super) fn threads(
     source: &Source,
     layout: &Layout,
     return_to: u64,
+    parting: &[Vec<Call>],
     writer: &mut Writer,
     reasons: &mut Reasons,
 ) -> Vec<Thread> {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
     let common = Common { layout, return_to, nice, processor: Processor::here() };
     let mut threads = Vec::with_capacity(source.threads.len());
-    for (index, thread) in source.threads.iter().enumerate() {
-        match make(source, thread, index == 0, &common, writer) {
+    for (thread, parting) in source.threads.iter().zip(parting) {
+        match make(source, thread, parting, &common, writer) {
             Ok(thread) => threads.push(thread),
             Err(what) => reasons.add(format!("thread {} {what}", thread.tid)),
         }
@@ -44,11 +52,12 @@ struct Common<'a> {
 fn make(
     source: &Source,
     thread: &SourceThread,
-    leads: bool,
+    parting: &[Call],
     common: &Common<'_>,
     writer: &mut Writer,
 ) -> Result<Thread, String> {
     let SourceThread { tid, core, info } = thread;
+    let leads = *tid == source.process.pid;
     let sections = core.rseq.as_ref().and_then(|rseq| rseq.critical_section).unwrap_or(0);
     if sections != 0 {
         return Err("was inside of a restartable sequence".to_owned());
@@ -78,6 +87,7 @@ fn make(
         calls.push(any(Step::Thread, libc::SYS_arch_prctl, &[ARCH_SET_FS, general.fs_base]));
         calls.push(any(Step::Thread, libc::SYS_set_tid_address, &[info.clear_tid_addr]));
     }
+    calls.extend(parting);
     Ok(Thread {
         tid: tid.cast_signed(),
         padding: 0,
@@ -119,12 +129,22 @@ fn schedule(
     call: &mut impl FnMut(libc::c_long, &[u64]),
 ) -> Result<(), String> {
     let wanted = core.sched_nice.unwrap_or(0);
+    let policy = core.sched_policy.unwrap_or(0);
+    if !POLICIES.contains(&(policy & !RESET_ON_FORK)) {
+        return Err(match policy & !RESET_ON_FORK {
+            DEADLINE => {
+                "has deadlines of its own for the scheduler, which the image does not carry".to_owned()
+            }
+            other => format!("has scheduling policy {other}, which is not known here"),
+        });
+    }
+    let real_time = [libc::SCHED_FIFO, libc::SCHED_RR].map(libc::c_int::unsigned_abs);
+    let prefers = wanted < nice || real_time.contains(&(policy & !RESET_ON_FORK));
+    if prefers && capabilities_of_child().is_none_or(|own| own.effective & CAP_SYS_NICE == 0) {
+        return Err("was preferred by the scheduler, which takes cap_sys_nice".to_owned());
+    }
     if wanted != nice {
         call(libc::SYS_setpriority, &[libc::PRIO_PROCESS.into(), 0, i64::from(wanted).cast_unsigned()]);
-    }
-    let policy = core.sched_policy.unwrap_or(0);
-    if !(0..=6).contains(&policy) || policy == 6 {
-        return Err(format!("has scheduling policy {policy}"));
     }
     if policy != 0 {
         let priority = writer.data(&core.sched_prio.unwrap_or(0).to_ne_bytes());
