@@ -5,6 +5,7 @@ pub mod role;
 pub mod stage;
 
 mod brittle;
+mod credentials;
 mod files;
 mod hello;
 mod inside;
@@ -32,6 +33,7 @@ const PROGRAMS: &[Program] = &[
     ("random", random::program),
     ("values", values::program),
     ("brittle", brittle::program),
+    ("credentials", credentials::program),
 ];
 
 /// Becomes the subject of this name.
@@ -95,6 +97,10 @@ pub const TESTS: &[Test] = tests! {
         one_that_is_told_to_stays,
         one_that_hangs_is_killed,
         a_fallback_starts_cold;
+    credentials:
+        threads_with_credentials_of_their_own,
+        a_process_of_another_user,
+        a_parents_death_is_not_detached_from;
     waiting:
         clients_that_come_during_a_dump_are_served;
 };
