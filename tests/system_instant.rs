@@ -52,25 +52,6 @@ fn twenty_instant_restores_of_one_image() {
 }
 
 #[test]
-fn two_hundred_restores_leave_nothing_behind() {
-    let Some(host) = Host::for_test("two_hundred_restores_leave_nothing_behind") else { return };
-    let dumped = Server::start(&host, &WARM).checkpoint(&host, "img");
-    for _ in 0..200 {
-        let mut supervisor = restored(&host, "img", &[]);
-        requests(dumped.echo, 1);
-        kill_under(&mut supervisor, &dumped);
-    }
-    let left = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let name = fs::read_to_string(entry.ok()?.path().join("comm")).ok()?;
-        name.starts_with("defrost-restor").then_some(name)
-    });
-    assert_eq!(left.count(), 0, "a restorer is left");
-    let rest: Vec<_> =
-        fs::read_dir(host.path("img")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(rest.iter().all(|name| name != "stats-restore" && name != "restore.log"), "{rest:?}");
-}
-
-#[test]
 fn a_detached_instant_restore_is_left_to_itself() {
     let Some(host) = Host::for_test("a_detached_instant_restore_is_left_to_itself") else { return };
     let dumped = Server::start(&host, &WARM).checkpoint(&host, "img");

@@ -16,6 +16,8 @@ pub mod leftovers;
 pub mod process;
 pub mod restored;
 pub mod server;
+#[cfg(target_arch = "x86_64")]
+pub mod steps;
 pub mod terminal;
 
 pub use host::Host;
