@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use criu_restorer::PROGRAM;
 use criu_restorer::plan::{CODE_ROOM, Call, Header, Part, Report, STACK, Step, Thread, Writer};
@@ -19,6 +21,9 @@ const SYS_CLOSE: u64 = 3;
 const SYS_GETTID: u64 = 186;
 const SYS_EXIT_GROUP: u64 = 231;
 const EBADF: i32 = 9;
+const NOBODY: u32 = 65534;
+/// When the program counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The program's own status after a failure.
 const FAILED: i32 = 125;
 
@@ -27,8 +32,10 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        // Everybody may go there, unlike to where this was built.
+        let path = std::env::temp_dir().join(format!("restorer-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         Self(path)
     }
 }
@@ -42,13 +49,49 @@ impl Drop for Folder {
 /// Runs the program with this plan.
 fn run(name: &str, plan: &[u8]) -> Output {
     let folder = Folder::new(name);
+    command(&folder, plan).stdout(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+}
+
+fn command(folder: &Folder, plan: &[u8]) -> Command {
     let (program, written) = (folder.0.join("restorer"), folder.0.join("plan"));
-    fs::write(&program, PROGRAM.unwrap()).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    if !program.exists() {
+        fs::write(&program, PROGRAM.unwrap()).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
     fs::write(&written, plan).unwrap();
     let mut command = Command::new(&program);
-    command.arg("0").stdin(File::open(&written).unwrap()).stdout(Stdio::piped());
-    command.spawn().unwrap().wait_with_output().unwrap()
+    command.arg("0").stdin(File::open(&written).unwrap());
+    command
+}
+
+/// How the program has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Status(i32),
+    Signal(i32),
+    /// Not by itself.
+    Late,
+}
+
+/// Runs the program with this plan, which may be damaged: root does so as nobody, since it might make any call.
+fn end_of(folder: &Folder, plan: &[u8]) -> End {
+    let mut command = command(folder, plan);
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().map_or_else(|| End::Signal(status.signal().unwrap()), End::Status);
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return End::Late;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 fn call(number: u64, arguments: &[u64]) -> Call {
@@ -147,7 +190,39 @@ fn what_is_no_plan_is_refused() {
 #[test]
 fn a_plan_that_is_cut_anywhere_is_refused_before_anything_is_done() {
     let good = plan(&[call(SYS_EXIT_GROUP, &[7])], |_| {});
-    for len in (0..good.len()).step_by(24) {
-        assert_eq!(run("cut-anywhere", &good[..len]).status.code(), Some(FAILED), "{len} bytes");
+    let folder = Folder::new("cut-anywhere");
+    for len in 0..good.len() {
+        assert_eq!(end_of(&folder, &good[..len]), End::Status(FAILED), "{len} bytes");
     }
+    assert_eq!(end_of(&folder, &good), End::Status(7));
+}
+
+/// Whatever a damaged plan says, it is the program that fails, and soon. What it can check, it refuses.
+#[test]
+fn a_plan_with_any_bit_flipped_comes_to_an_end() {
+    let good = plan(&[call(SYS_EXIT_GROUP, &[7])], |_| {});
+    let folder = Folder::new("flipped");
+    // Magic, version; size; the hole and what lies in it. Report and the rest may be anything.
+    let head = std::mem::offset_of!(Header, size)..std::mem::offset_of!(Header, gadget);
+    let checked = |byte: usize| byte < 12 || head.contains(&byte);
+    let mut refused = 0;
+    // Every byte, and over eight of them every bit.
+    for bit in (0..good.len() * 8).step_by(3) {
+        let mut flipped = good.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let end = end_of(&folder, &flipped);
+        assert_ne!(end, End::Late, "bit {} of byte {}", bit % 8, bit / 8);
+        refused += usize::from(checked(bit / 8) && end == End::Status(FAILED));
+    }
+    // A hole elsewhere is as good, where there is one, and low bits of lengths do not matter.
+    assert!(refused > 70, "{refused} flips of the head were refused");
+}
+
+#[test]
+fn a_thread_that_cannot_be_is_a_failure() {
+    let many = plan(&[], |header| header.threads.count = u32::MAX);
+    let folder = Folder::new("threads");
+    assert_eq!(end_of(&folder, &many), End::Status(FAILED));
+    let far = plan(&[], |header| header.threads.offset = u32::MAX);
+    assert_eq!(end_of(&folder, &far), End::Status(FAILED));
 }
