@@ -29,6 +29,7 @@ mod descriptors;
 mod exit;
 mod frame;
 mod memory;
+mod obstacles;
 mod plan;
 mod proc_self;
 mod seams;
@@ -39,6 +40,8 @@ mod state;
 pub mod support;
 mod threads;
 mod vdso;
+
+pub use obstacles::obstacles;
 
 use std::fmt;
 use std::path::Path;
