@@ -58,7 +58,7 @@ pub(super) fn code(source: &Source, layout: &Layout) -> Option<Code> {
 /// Whether the image has a page of its own around this address: then the file does not say what is there. CRIU
 /// itself causes some, by the system calls that it has a process make.
 fn changed(source: &Source, address: u64) -> bool {
-    let near = address..address + PAGE_SIZE;
+    let near = address..address.saturating_add(PAGE_SIZE);
     source.pagemap.extents().iter().any(|extent| extent.vaddr < near.end && near.start < extent.end())
 }
 

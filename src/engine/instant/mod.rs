@@ -34,6 +34,7 @@ mod plan;
 mod proc_self;
 mod seams;
 mod shared;
+mod sound;
 mod source;
 mod start;
 mod state;

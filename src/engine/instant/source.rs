@@ -7,6 +7,7 @@ use criu_images::{
     Pagemap, PipeData, Process, ReadError, Remap, TaskCore, ThreadCore, ThreadInfoX86, TimeNamespace,
 };
 
+use super::sound;
 use super::support::Reasons;
 
 /// An image of one process.
@@ -73,6 +74,11 @@ impl Source {
             return Ok(None);
         };
         let ids = folder.ids(pid)?;
+        let (memory, descriptors) = (folder.mm(pid)?, folder.fdinfo(ids.files_id)?);
+        if let Some(defect) = sound::defect(&memory, &descriptors) {
+            reasons.add(defect);
+            return Ok(None);
+        }
         let files = folder.files()?;
         // Most images have none of these, and reading a file that is not there takes time too.
         let has = |kind| files.entries().iter().any(|entry| entry.file_kind() == Some(kind));
@@ -80,9 +86,9 @@ impl Source {
             inventory: folder.inventory()?,
             task,
             threads,
-            memory: folder.mm(pid)?,
+            memory,
             pagemap: folder.pagemap(pid)?,
-            descriptors: folder.fdinfo(ids.files_id)?,
+            descriptors,
             remaps: folder.remaps()?,
             memfds: if has(FileKind::Memfd) { folder.memfds()? } else { Vec::new() },
             pipes: folder.pipes_data()?,

@@ -161,3 +161,35 @@ pub(super) fn signal_number(info: &[u8]) -> Result<u64, String> {
         .map(|number| u64::from(number.unsigned_abs()))
         .ok_or_else(|| "has a pending signal that cannot be read".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calls for a thread with this policy and niceness, where ours is 0.
+    fn scheduled(policy: u32, nice: i32) -> Result<Vec<(i64, Vec<u64>)>, String> {
+        let core = ThreadCore { sched_policy: Some(policy), sched_nice: Some(nice), ..ThreadCore::default() };
+        let mut calls = Vec::new();
+        let mut call = |number, arguments: &[u64]| calls.push((number, arguments.to_vec()));
+        schedule(&core, 0, &mut Writer::new(0), &mut call)?;
+        Ok(calls)
+    }
+
+    #[test]
+    fn what_a_thread_has_from_us_is_not_set() {
+        assert_eq!(scheduled(0, 0).unwrap(), []);
+    }
+
+    #[test]
+    fn a_policy_that_children_do_not_inherit_is_set_with_that() {
+        let calls = scheduled(RESET_ON_FORK | 3, 5).unwrap();
+        assert_eq!(calls[0], (libc::SYS_setpriority, vec![0, 0, 5]));
+        assert_eq!((calls[1].0, calls[1].1[1]), (libc::SYS_sched_setscheduler, u64::from(RESET_ON_FORK | 3)));
+    }
+
+    #[test]
+    fn policies_that_cannot_be_set_are_named() {
+        assert!(scheduled(DEADLINE, 0).unwrap_err().contains("deadlines"));
+        assert!(scheduled(7, 0).unwrap_err().contains("policy 7"));
+    }
+}
