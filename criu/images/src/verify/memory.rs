@@ -81,7 +81,9 @@ impl Check<'_> {
 
     /// Pages outside of all mappings are reported once, by the first.
     fn inside(&mut self, file: &str, map: &Pagemap, vmas: &[Vma]) {
-        let mut areas: Vec<(u64, u64)> = vmas.iter().map(|v| (v.start, v.end)).collect();
+        // Ends ascend like starts only without guards, which lie inside the mapping before them.
+        let mappings = vmas.iter().filter(|vma| !vma.area().contains(VmaStatus::GUARD));
+        let mut areas: Vec<(u64, u64)> = mappings.map(|v| (v.start, v.end)).collect();
         areas.sort_unstable();
         let outside = map.extents().iter().find_map(|extent| first_outside(extent, &areas));
         if let Some(address) = outside {
