@@ -48,6 +48,9 @@ pub fn own_clocks() -> io::Result<()> {
 /// Those of fork and exec; nothing is left behind then.
 pub fn spawn_detached(command: &mut Command) -> io::Result<()> {
     let detach = || {
+        // Ignoring this signal outlives exec, and then nobody could wait for a child.
+        // SAFETY: one system call, allowed between fork and exec.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         nix::unistd::setsid()?;
         // SAFETY: between fork and exec; the C library's fork may be called there, and the parent side leaves
         // at once by _exit, without running anything of the original's.
@@ -62,7 +65,11 @@ pub fn spawn_detached(command: &mut Command) -> io::Result<()> {
     unsafe { command.pre_exec(detach) };
     // An error of the grandchild's exec comes back through the same pipe as the child's would.
     let mut intermediate = command.spawn()?;
-    intermediate.wait().map(drop)
+    match intermediate.wait() {
+        // The program has its children reaped by the kernel (SA_NOCLDWAIT): it has ended, or will at once.
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// Has `command` start in a session of its own, so that it is its own session's and group's leader.
