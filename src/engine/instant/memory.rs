@@ -147,8 +147,11 @@ pub(super) fn calls(
     }
     let pages = backing.pages();
     for piece in &mapped {
-        let prot = u64::from(layout.vmas[piece.vma].prot);
-        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE).cast_unsigned();
+        let vma = &layout.vmas[piece.vma];
+        let prot = u64::from(vma.prot);
+        // Accounted for as it was.
+        let reserve = vma.flags & libc::MAP_NORESERVE.cast_unsigned();
+        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED).cast_unsigned() | reserve;
         let arguments = [piece.start, piece.len, prot, flags.into(), pages, piece.offset];
         calls.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
     }
