@@ -71,7 +71,7 @@ fn entry(manifest: &Manifest, layout: &Layout) -> Result<Entry, &'static str> {
         return Err("the kernel is older than 6.11 and does not tell a process of its mappings");
     }
     let sound = ledger.count.is_multiple_of(4) && ledger.anchors.is_multiple_of(PAGE_SIZE);
-    if !sound || !layout.is_writable(ledger.count, ledger.count.saturating_add(4)) {
+    if !sound || !layout.is_writable(ledger.count, ledger.count.saturating_add(4), 0) {
         return Err("the process's ledger is not where the image says");
     }
     let anchor = |number: u64| ledger.anchors.saturating_add(number * PAGE_SIZE);

@@ -29,6 +29,8 @@ const LASTING_ADVICE: u64 =
     1 << libc::MADV_DONTFORK | 1 << libc::MADV_MERGEABLE | 1 << libc::MADV_DONTDUMP | 1 << MADV_WIPEONFORK;
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_GUARD_INSTALL: u64 = 102;
+/// What the kernel keeps free below a stack, unless it is told otherwise (stack_guard_gap: 256 pages), and a page.
+const STACK_GUARD: u64 = 257 * PAGE_SIZE;
 /// What a mapping may be made of beside its kind.
 const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
     | libc::MAP_SHARED
@@ -59,16 +61,21 @@ impl Layout {
     }
 
     /// Whether all of this is private memory that can be written, in one mapping or several that lie together: of a
-    /// stack, some may have been mapped from an earlier image. A stack that grows does so on its own.
-    pub(super) fn is_writable(&self, start: u64, end: u64) -> bool {
+    /// stack, some may have been mapped from an earlier image. Or it grows to it: a stack does so when it is written
+    /// below, as for a signal. `longest` is how long a stack may become, in bytes.
+    pub(super) fn is_writable(&self, start: u64, end: u64, longest: u64) -> bool {
         let writable = (libc::PROT_READ | libc::PROT_WRITE).cast_unsigned();
-        let mut at = start;
+        let (mut at, mut below) = (start, 0);
         for vma in &self.vmas {
             let fits = vma.prot & writable == writable
                 && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE);
-            if at < end && fits && (vma.start..vma.end).contains(&at) {
+            let free = below + STACK_GUARD <= start && vma.end.saturating_sub(start) <= longest;
+            let grows = vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() != 0 && free;
+            let grown = grows && at == start && (start..=end).contains(&vma.start);
+            if at < end && fits && (grown || (vma.start..vma.end).contains(&at)) {
                 at = vma.end;
             }
+            below = vma.end;
         }
         at >= end
     }
@@ -339,14 +346,27 @@ mod tests {
     fn room_for_a_frame_is_in_private_memory_that_can_be_written() {
         let of_file = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0x3000, 0x4000, 0) };
         let mut layout = Layout { vmas: vec![vma(0x1000, 0x3000, 0), of_file, vma(0x5000, 0x6000, 0)] };
-        assert!(layout.is_writable(0x1000, 0x3000));
-        assert!(layout.is_writable(0x2000, 0x3800));
-        assert!(!layout.is_writable(0x3800, 0x5800), "there is a hole");
-        assert!(!layout.is_writable(0x800, 0x2000));
+        assert!(layout.is_writable(0x1000, 0x3000, 0));
+        assert!(layout.is_writable(0x2000, 0x3800, 0));
+        assert!(!layout.is_writable(0x3800, 0x5800, 0), "there is a hole");
+        assert!(!layout.is_writable(0x800, 0x2000, 0));
         layout.vmas[1].status = VmaStatus::FILE_SHARED.bits();
-        assert!(!layout.is_writable(0x2000, 0x3800));
+        assert!(!layout.is_writable(0x2000, 0x3800, 0));
         layout.vmas[0].prot = 1;
-        assert!(!layout.is_writable(0x1000, 0x2000));
+        assert!(!layout.is_writable(0x1000, 0x2000, 0));
+    }
+
+    #[test]
+    fn a_stack_grows_as_far_as_it_may() {
+        let top = 0x100_0000;
+        let mut layout =
+            Layout { vmas: vec![vma(0x1000, 0x2000, 0), vma(top - 0x2000, top, libc::MAP_GROWSDOWN)] };
+        let (start, end) = (top - 0x2800, top - 0x1800);
+        assert!(layout.is_writable(start, end, 0x2800));
+        assert!(!layout.is_writable(start, end, 0x2000));
+        assert!(!layout.is_writable(start, top - 0x2100, 0x2800), "nothing of it is in the stack yet");
+        layout.vmas[0].end = start - 0x1000;
+        assert!(!layout.is_writable(start, end, 0x2800), "another mapping is too near");
     }
 
     #[test]

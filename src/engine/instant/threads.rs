@@ -29,7 +29,8 @@ pub(super) fn threads(
     reasons: &mut Reasons,
 ) -> Vec<Thread> {
     let nice = rustix::process::getpriority_process(None).unwrap_or(0);
-    let common = Common { layout, return_to, nice, processor: Processor::here() };
+    let stack = rustix::process::getrlimit(rustix::process::Resource::Stack).current.unwrap_or(u64::MAX);
+    let common = Common { layout, return_to, nice, stack, processor: Processor::here() };
     let mut threads = Vec::with_capacity(source.threads.len());
     for (thread, parting) in source.threads.iter().zip(parting) {
         match make(source, thread, parting, &common, writer) {
@@ -46,6 +47,8 @@ struct Common<'a> {
     return_to: u64,
     /// Our own niceness, which they begin with.
     nice: i32,
+    /// Our limit of a stack, in bytes: that of the process is not in force yet when the frames are written.
+    stack: u64,
     processor: Processor,
 }
 
@@ -75,7 +78,7 @@ fn make(
         return_to: common.return_to,
     };
     let frame = frame(&state, &common.processor)?;
-    if !common.layout.is_writable(frame.address, frame.end) {
+    if !common.layout.is_writable(frame.address, frame.end, common.stack) {
         return Err("has no room on its stack for a signal frame".to_owned());
     }
     let mut calls = own(source, thread, common.nice, writer)?;
