@@ -6,6 +6,7 @@
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
 
+use super::locks;
 use super::plan::{any, exactly};
 use super::seams;
 use super::source::Source;
@@ -29,6 +30,8 @@ const LASTING_ADVICE: u64 =
     1 << libc::MADV_DONTFORK | 1 << libc::MADV_MERGEABLE | 1 << libc::MADV_DONTDUMP | 1 << MADV_WIPEONFORK;
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_GUARD_INSTALL: u64 = 102;
+/// mmap(2), Linux 6.11: memory that the kernel may take back, which then reads as zeros.
+const MAP_DROPPABLE: libc::c_int = 8;
 /// What the kernel keeps free below a stack, unless it is told otherwise (stack_guard_gap: 256 pages), and a page.
 const STACK_GUARD: u64 = 257 * PAGE_SIZE;
 /// What a mapping may be made of beside its kind.
@@ -38,7 +41,9 @@ const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
     | libc::MAP_NORESERVE
     | libc::MAP_GROWSDOWN
     | libc::MAP_DENYWRITE
-    | libc::MAP_EXECUTABLE)
+    | libc::MAP_LOCKED
+    | libc::MAP_EXECUTABLE
+    | MAP_DROPPABLE)
     .cast_unsigned();
 
 /// The address space to come.
@@ -131,6 +136,7 @@ pub(super) fn calls(
             reasons.add(format!("the mapping at {:x} is {what}", vma.start));
         }
     }
+    locks::check(source, reasons);
     let pieces = pieces(source, layout, reasons);
     let mappable = |piece: &Piece| is_mapped(&layout.vmas[piece.vma], piece);
     let (mapped, read): (Vec<Piece>, Vec<Piece>) = match seams {
@@ -203,8 +209,7 @@ fn unsupported(vma: &Vma) -> Option<&'static str> {
         | VmaStatus::ANON_PRIVATE;
     let kinds = VmaStatus::FILE_PRIVATE | VmaStatus::FILE_SHARED | VmaStatus::ANON_PRIVATE;
     let known = plain.contains(area) && area.intersection(kinds).bits().count_ones() == 1;
-    (!known || vma.flags & !CARRIED_FLAGS != 0)
-        .then_some("of a kind that is not known here (locked, huge pages)")
+    (!known || vma.flags & !CARRIED_FLAGS != 0).then_some("of a kind that is not known here (huge pages)")
 }
 
 /// All pages of the image by mapping, in the order of the pages file.
@@ -222,9 +227,11 @@ fn pieces(source: &Source, layout: &Layout, reasons: &mut Reasons) -> Vec<Piece>
                 break;
             }
             let end = extent.end().min(vma.end);
+            // What may be dropped is: the C library's random numbers to come would be the same in every restore.
+            let dropped = vma.flags & MAP_DROPPABLE.cast_unsigned() != 0;
             if vma.area().contains(VmaStatus::FILE_SHARED) {
                 reasons.add(format!("the pages at {at:x} are those of a shared mapping"));
-            } else if !vdso::is_kernels(vma) {
+            } else if !vdso::is_kernels(vma) && !dropped {
                 let piece =
                     Piece { start: at, len: end - at, offset: offset + (at - extent.vaddr), vma: index };
                 push(&mut pieces, piece);
@@ -252,12 +259,12 @@ fn push(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's, and executable
-/// memory may not come from every file system.
+/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's, executable memory may
+/// not come from every file system, and what is locked would be read at once.
 fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
     piece.len >= LEAST_MAPPED * PAGE_SIZE
         && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE)
-        && vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() == 0
+        && vma.flags & (libc::MAP_GROWSDOWN | libc::MAP_LOCKED).cast_unsigned() == 0
         && vma.prot & libc::PROT_EXEC.cast_unsigned() == 0
         && vma.madv.unwrap_or(0) & LASTING_ADVICE == 0
 }
@@ -390,6 +397,7 @@ mod tests {
         let piece = Piece { start: 0x1000, len: LEAST_MAPPED * PAGE_SIZE, offset: 0, vma: 0 };
         assert!(is_mapped(&vma(0, 0x100_0000, 0), &piece));
         assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_GROWSDOWN), &piece));
+        assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_LOCKED), &piece));
         assert!(!is_mapped(&vma(0, 0x100_0000, 0), &Piece { len: PAGE_SIZE, ..piece }));
         let changed = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0, 0x100_0000, 0) };
         assert!(is_mapped(&changed, &piece));

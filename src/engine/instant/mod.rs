@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | image | one process that defrost's own self-dump wrote, under this very kernel, no older than 6.1 | parent images, labels, namespaces |
 //! | threads | registers with AVX-512, masks, alternative stacks, robust lists, rseq, names, niceness, policies, pending signals | 32-bit code, AMX, shadow stacks, seccomp |
-//! | memory | files, private or shared, anonymous memory, private or shared, memory files with seals, stacks, guards, vDSO, advice | locked, huge, system V |
+//! | memory | files, private or shared, anonymous memory, private or shared, memory files with seals, stacks, guards, vDSO, advice, locks; droppable memory comes back empty | huge, system V |
 //! | descriptors | files with or without a name, folders, devices by path, mere paths, memory files, pipes with or without a name and what is in them, eventfd, epoll, signalfd, timerfd, inotify, its own pidfd, CRIU's service socket; owners | locks, fanotify, terminals, other devices |
 //! | sockets | listening, bound or new TCP, UDP, listening or bound Unix sockets, Unix pairs with what is in them, netlink; options | connections, descriptors or credentials on their way, raw sockets, packet filters |
 //! | process | dispositions, interval and POSIX timers, limits, clocks, notes on memory, working folder, umask, session, out-of-memory score, audit user | a session or group that it does not lead, what takes a privilege that we lack |
@@ -28,6 +28,7 @@ mod credentials;
 mod descriptors;
 mod exit;
 mod frame;
+mod locks;
 mod memory;
 mod obstacles;
 mod plan;
