@@ -91,7 +91,7 @@ pub(super) fn plan(
     let mut calls = memory::calls(source, &layout, seams, &mut files, &mut writer, reasons);
     let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
     calls.extend(entered.unwrap_or_default());
-    calls.extend(state::early(source, program, &mut writer));
+    calls.extend(state::early(source, program, &mut writer, reasons));
     calls.extend(shared.calls());
     calls.extend(descriptors.calls(&mut writer));
     let code = code.unwrap_or_default();

@@ -39,7 +39,7 @@ const LIMITS: [Resource; 16] = [
 ];
 
 /// Calls for when the memory is in place.
-pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<Call> {
+pub(super) fn early(source: &Source, program: u64, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
     // The C library's way to block all signals leaves out two that it keeps for itself.
     let all = writer.data(&u64::MAX.to_ne_bytes());
     let mask = [libc::SIG_SETMASK as u64, all, 0, 8];
@@ -47,7 +47,10 @@ pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<C
     calls.push(notes(source, program, writer));
     calls.extend(dispositions(&source.task, writer));
     let task = &source.task;
-    calls.push(any(Step::Process, libc::SYS_personality, &[task.personality.into()]));
+    match personality(task.personality) {
+        Some(personality) => calls.push(any(Step::Process, libc::SYS_personality, &[personality.into()])),
+        None => reasons.add("the image does not tell its personality".to_owned()),
+    }
     let mut control = |option: libc::c_int, value: u64| {
         calls.push(any(Step::Process, libc::SYS_prctl, &[option as u64, value, 0, 0, 0]));
     };
@@ -62,6 +65,15 @@ pub(super) fn early(source: &Source, program: u64, writer: &mut Writer) -> Vec<C
         calls.push(any(Step::Process, libc::SYS_membarrier, &[1 << bit, 0, 0]));
     }
     calls
+}
+
+/// The personality that an image means, if it can be told. CRIU 4.2 reads the hexadecimal digits of
+/// /proc/PID/personality as decimal ones, up to the first that is none (get_task_personality in criu/cr-dump.c).
+fn personality(recorded: u32) -> Option<u32> {
+    /// All flags of personality(2); its other bits would be the domain, which is always Linux.
+    const FLAGS: u32 = 0x0ffe_0000;
+    let meant = u32::from_str_radix(&recorded.to_string(), 16).ok()?;
+    (meant & !FLAGS == 0).then_some(meant)
 }
 
 /// Calls for when all threads are there and have made theirs.
@@ -210,4 +222,17 @@ fn limits(task: &TaskCore, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Ca
 /// As the kernel writes it: RLIM64_INFINITY for none.
 fn number(limit: Option<u64>) -> u64 {
     limit.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_personality_is_read_as_criu_wrote_it() {
+        assert_eq!(personality(0), Some(0));
+        assert_eq!(personality(40_000), Some(0x4_0000), "ADDR_NO_RANDOMIZE");
+        assert_eq!(personality(440_000), Some(0x44_0000), "with READ_IMPLIES_EXEC");
+        assert_eq!(personality(4000), None, "cut at a letter");
+    }
 }
