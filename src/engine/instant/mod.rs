@@ -33,6 +33,7 @@ mod memory;
 mod obstacles;
 mod plan;
 mod proc_self;
+mod room;
 mod seams;
 mod shared;
 mod sound;

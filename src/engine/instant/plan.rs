@@ -13,7 +13,7 @@ use super::memory::{self, Backing, Layout, SPACE_END};
 use super::shared::SharedMemory;
 use super::source::Source;
 use super::support::Reasons;
-use super::{credentials, exit, state, threads, vdso};
+use super::{credentials, exit, room, state, threads, vdso};
 use crate::image::Manifest;
 
 const PAGE: u64 = 4096;
@@ -76,6 +76,10 @@ pub(super) fn plan(
         reasons.add("the address space has no hole for the restorer".to_owned());
         return Ok(None);
     };
+    room::make(source, floor, reasons)?;
+    if !reasons.is_empty() {
+        return Ok(None);
+    }
     let pages = source.folder.path().join(source.pagemap.pages_file());
     let shared = SharedMemory::of(source, floor, reasons)?;
     let mut files = Files::new(source, floor, &File::open(pages)?, &shared)?;
