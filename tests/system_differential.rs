@@ -27,8 +27,8 @@ fn main() {
     // A restore needs the very pids of its dump, and ptrace(2) the same thread throughout.
     arguments.test_threads = Some(1);
     let kinds = differential::KINDS.iter();
-    let kinds =
-        kinds.map(|kind| Trial::test(kind.name, move || tried(|| differential::compare_engines(kind))));
+    let kinds = kinds
+        .map(|kind| Trial::test(kind.name, move || tried(|| differential::trial::compare_engines(kind))));
     let own = differential::selftest::TESTS.iter();
     let own = own.map(|(name, test)| Trial::test(*name, move || tried(test)));
     libtest_mimic::run(&arguments, kinds.chain(own).collect()).exit();

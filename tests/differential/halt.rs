@@ -211,17 +211,17 @@ impl Tracing {
             _ => return,
         };
         // A thread may have been killed meanwhile.
-        let _ = if tids(self.pid).contains(&tid.as_raw()) {
-            ptrace::syscall(tid, signal)
-        } else {
-            ptrace::cont(tid, signal)
-        };
+        let _ = if self.has(tid) { ptrace::syscall(tid, signal) } else { ptrace::cont(tid, signal) };
+    }
+
+    /// Whether a thread is one of the process to be halted.
+    fn has(&self, tid: Pid) -> bool {
+        Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists()
     }
 
     /// Whether a thread has just come back from rt_sigreturn(2), after which no system call is on record.
     fn has_returned(&self, tid: Pid) -> bool {
-        tids(self.pid).contains(&tid.as_raw())
-            && ptrace::getregs(tid).is_ok_and(|registers| registers.orig_rax == u64::MAX)
+        self.has(tid) && ptrace::getregs(tid).is_ok_and(|registers| registers.orig_rax == u64::MAX)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::areas::is_pages_file;
 use super::fields::Fields;
 
 /// Lines of /proc/PID/status that are about the past, the moment or the user, and not about the process.
@@ -22,6 +23,10 @@ const FILES: [&str; 8] = [
 const LINKS: [&str; 10] =
     ["exe", "cwd", "root", "ns/net", "ns/mnt", "ns/pid", "ns/ipc", "ns/uts", "ns/user", "ns/cgroup"];
 
+/// Numbers of /proc/PID/stat that are about the process, by their index behind the name: group, session, terminal,
+/// priority, niceness, code, stack, signal at the end, scheduling, data, heap, arguments, environment.
+const STAT: [usize; 19] = [2, 3, 4, 15, 16, 23, 24, 25, 35, 37, 38, 42, 43, 44, 45, 46, 47, 48, 49];
+
 /// Adds a field for each.
 pub fn add(fields: &mut Fields, pid: i32) {
     let mut put = |name: String, value: String| fields.insert(format!("proc {name}"), value);
@@ -32,6 +37,9 @@ pub fn add(fields: &mut Fields, pid: i32) {
     for name in LINKS {
         put(name.to_owned(), format!("{:?}", fs::read_link(format!("/proc/{pid}/{name}")).ok()));
     }
+    for (place, told) in mappings(pid) {
+        put(format!("map {place}"), told);
+    }
     for entry in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let folder = entry.unwrap().path();
         let tid = folder.file_name().unwrap().to_string_lossy().into_owned();
@@ -41,5 +49,33 @@ pub fn add(fields: &mut Fields, pid: i32) {
                 put(format!("{tid} {name}"), value.trim().to_owned());
             }
         }
+        let stat = fs::read_to_string(folder.join("stat")).unwrap();
+        let numbers: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split_whitespace().collect();
+        for index in STAT {
+            put(format!("{tid} stat {index}"), numbers[index].to_owned());
+        }
     }
+}
+
+/// Rights, flags and file of every mapping, as [`super::areas`] has them.
+fn mappings(pid: i32) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String, String)> = Vec::new();
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut head = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words[0].contains('-') {
+            head = words;
+        } else if words[0] == "VmFlags:" {
+            let (start, end) = head[0].split_once('-').unwrap();
+            let grows = words.contains(&"gd");
+            let file = head.get(5).copied().filter(|name| !is_pages_file(name) && *name != "[heap]");
+            let told = format!("{} {} {}", head[1], file.unwrap_or_default(), words[1..].join(" "));
+            match found.last_mut() {
+                Some(last) if last.1 == start && last.2 == told => end.clone_into(&mut last.1),
+                _ => found.push((if grows { "grows" } else { start }.to_owned(), end.to_owned(), told)),
+            }
+        }
+    }
+    found.into_iter().map(|(start, end, told)| (format!("{start}-{end}"), told)).collect()
 }

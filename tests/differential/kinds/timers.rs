@@ -47,6 +47,53 @@ pub fn expiring(play: &mut Play) {
     play.expect(began.elapsed() >= Duration::from_secs(2), "the timer expired too early");
 }
 
+/// Timers that expire a thousand times a second, by handlers that run wherever they interrupt: threads that reckon with
+/// vector registers all the time, before, while and after the process is dumped.
+pub fn storm(play: &mut Play) {
+    static CALLED: AtomicU32 = AtomicU32::new(0);
+    static STOP: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        CALLED.fetch_add(1, Ordering::SeqCst);
+    }
+    /// A sum that comes out exact, wherever it is interrupted.
+    fn reckon(seed: f64) -> bool {
+        let terms = [seed; 64].map(std::hint::black_box);
+        let sum: f64 = (0..64).map(|index| terms[index] * f64::from(u32::try_from(index).unwrap())).sum();
+        sum == seed * 2016.0
+    }
+    for signal in [libc::SIGALRM, libc::SIGPROF, 40] {
+        sys::handle(signal, handler, libc::SA_RESTART, &[]);
+    }
+    let threads: Vec<_> = [1.0, 2.0, 4.0]
+        .map(|seed| {
+            std::thread::spawn(move || {
+                let mut right = true;
+                while STOP.load(Ordering::SeqCst) == 0 {
+                    right &= reckon(seed);
+                }
+                right
+            })
+        })
+        .into();
+    let mut words = [0_u64, 1000, 0, 1000];
+    for which in [0, 2] {
+        call(libc::SYS_setitimer, &[which, sys::address(&mut words), 0]).unwrap();
+    }
+    let mut event = [0_u64, REAL_TIME, 0, 0, 0, 0, 0, 0];
+    let mut id = 0_u32;
+    let arguments = [libc::CLOCK_MONOTONIC as usize, sys::address(&mut event), sys::address(&mut id)];
+    call(libc::SYS_timer_create, &arguments).unwrap();
+    let mut words = [0_u64, 1_000_000, 0, 1_000_000];
+    call(libc::SYS_timer_settime, &[id as usize, 0, sys::address(&mut words), 0]).unwrap();
+    play.dump();
+    let before = CALLED.load(Ordering::SeqCst);
+    crate::differential::play::until("many expiries", || CALLED.load(Ordering::SeqCst) > before + 200);
+    STOP.store(1, Ordering::SeqCst);
+    for thread in threads {
+        play.expect(thread.join().unwrap(), "a sum came out wrong");
+    }
+}
+
 /// Timers of timer_create(2): ids with gaps, every way to tell, relative and absolute, running and not.
 pub fn posix_timers(play: &mut Play) {
     const SIGEV_THREAD_ID: u64 = 4;
