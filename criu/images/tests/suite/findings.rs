@@ -219,6 +219,13 @@ fn mappings_that_overlap_are_found_and_guards_are_not() {
 }
 
 #[test]
+fn pages_behind_a_guard_are_in_its_mapping() {
+    let mut image = Image::new();
+    image.mm.vmas.insert(2, vma(0x4000, 0x5000, VmaStatus::GUARD, 0));
+    assert_eq!(image.findings(), [""; 0]);
+}
+
+#[test]
 fn other_layouts_are_found() {
     let mut image = Image::new();
     image.inventory.img_version = 1;
