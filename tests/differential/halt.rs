@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::play::VARIABLE;
 use crate::support::host::Done;
 use crate::support::process::{Running, state};
 use crate::support::{Host, PATIENCE, until, within};
@@ -22,7 +23,7 @@ use crate::support::{Host, PATIENCE, until, within};
 /// What is said when the number of a thread is taken: by a program elsewhere on this host, or still by the thread
 /// that was dumped. The kernel frees it when the thread next runs after its process was reaped (release_task in
 /// kernel/exit.c), which can take a while with SCHED_IDLE.
-const TAKEN: [&str; 4] = ["File exists", "Unable to create a thread: -17", "is taken", "in use"];
+const TAKEN: [&str; 3] = ["File exists", "Unable to create a thread: -17", " held by "];
 
 /// A process in which nothing has happened since the dump. It ends when it is dropped.
 #[derive(Debug)]
@@ -96,10 +97,12 @@ impl Halted {
         Ok(halted)
     }
 
-    /// Reaps it if it has ended; whether it is gone.
+    /// Reaps it if it has ended; whether it is gone. Its number may be another program's by then.
     fn is_gone(&self) -> bool {
         let _ = waitpid(Pid::from_raw(self.pid), Some(WaitPidFlag::WNOHANG));
-        state(self.pid).is_none()
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        !environment.windows(VARIABLE.len()).any(|window| window == VARIABLE.as_bytes())
+            && state(self.pid) != Some('Z')
     }
 
     /// Waits until all threads have stopped.
@@ -141,8 +144,14 @@ impl Halted {
 
 impl Drop for Halted {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
-        until("the end of the restored process", || self.is_gone());
+        // A half-made one has no environment yet, and is ended by what restores it.
+        within(PATIENCE, || {
+            let gone = self.is_gone();
+            if !gone {
+                let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+            }
+            gone
+        });
     }
 }
 

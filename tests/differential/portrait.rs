@@ -70,7 +70,9 @@ fn mappings(pid: i32) -> Vec<(String, String)> {
             let (start, end) = head[0].split_once('-').unwrap();
             let grows = words.contains(&"gd");
             let file = head.get(5).copied().filter(|name| !is_pages_file(name) && *name != "[heap]");
-            let told = format!("{} {} {}", head[1], file.unwrap_or_default(), words[1..].join(" "));
+            // A piece has the mark of guards where there are some, and not the whole.
+            let flags: Vec<&str> = words[1..].iter().copied().filter(|flag| *flag != "gu").collect();
+            let told = format!("{} {} {}", head[1], file.unwrap_or_default(), flags.join(" "));
             match found.last_mut() {
                 Some(last) if last.1 == start && last.2 == told => end.clone_into(&mut last.1),
                 _ => found.push((if grows { "grows" } else { start }.to_owned(), end.to_owned(), told)),
