@@ -1,5 +1,5 @@
 //! Mappings as they are to the program: adjacent ones of the same kind are one, and a mapping of the image's pages
-//! file is the anonymous memory that it stands for.
+//! file is the memory that it stands for.
 
 use criu_images::{Vma, VmaStatus};
 
@@ -32,15 +32,16 @@ impl Area {
 }
 
 /// Whether this is where the instant engine maps pages from.
-pub fn is_pages_file(path: &str) -> bool {
+fn is_pages_file(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with("pages-") && name.ends_with(".img"))
 }
 
-/// All areas by address; `path` gives the path of a file by its id.
-pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>) -> Vec<Area> {
+/// All areas by address. `path` gives the path of a file by its id, and `original` are the areas of the image whose
+/// pages file may be mapped.
+pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>, original: &[Area]) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for vma in vmas {
-        let area = Area { start: vma.start, end: vma.end, traits: traits(vma, path) };
+        let area = Area { start: vma.start, end: vma.end, traits: traits(vma, path, original) };
         match areas.last_mut() {
             Some(last) if last.end == area.start && last.traits == area.traits => last.end = area.end,
             _ => areas.push(area),
@@ -49,16 +50,19 @@ pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>) -> Vec<Area> {
     areas
 }
 
-fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>) -> Traits {
+fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>, original: &[Area]) -> Traits {
     // CRIU takes the heap from a name that only anonymous mappings have.
-    let mut status = vma.area() - VmaStatus::HEAP;
-    let mut flags = vma.flags;
-    let mut file = vma.file_id().map(|id| path(id).unwrap_or_else(|| format!("file {id} of no name")));
-    let mut shift = file.as_ref().map_or(0, |_| vma.offset.wrapping_sub(vma.start));
-    if file.as_deref().is_some_and(is_pages_file) {
-        status = (status - VmaStatus::FILE_PRIVATE) | VmaStatus::ANON_PRIVATE;
-        flags |= libc::MAP_ANONYMOUS.cast_unsigned();
-        (file, shift) = (None, 0);
+    let status = vma.area() - VmaStatus::HEAP;
+    let file = vma.file_id().map(|id| path(id).unwrap_or_else(|| format!("file {id} of no name")));
+    let shift = file.as_ref().map_or(0, |_| vma.offset.wrapping_sub(vma.start));
+    let own =
+        Traits { protection: vma.prot, flags: vma.flags, status, advice: vma.madv.unwrap_or(0), file, shift };
+    if !own.file.as_deref().is_some_and(is_pages_file) {
+        return own;
     }
-    Traits { protection: vma.prot, flags, status, advice: vma.madv.unwrap_or(0), file, shift }
+    let meant = original.iter().find(|area| area.start <= vma.start && vma.end <= area.end);
+    let Some(Area { traits: meant, .. }) = meant else { return own };
+    let anonymous = meant.flags & libc::MAP_ANONYMOUS.cast_unsigned();
+    let Traits { status, file, shift, .. } = meant.clone();
+    Traits { flags: own.flags | anonymous, status, file, shift, ..own }
 }

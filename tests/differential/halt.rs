@@ -105,11 +105,16 @@ impl Halted {
             && state(self.pid) != Some('Z')
     }
 
-    /// Waits until all threads have stopped.
+    /// Waits until all threads have stopped, and all memory is there: while pages are filled in from outside, mappings
+    /// have a mark (`um` in /proc/PID/smaps).
     #[track_caller]
     fn settle(&self) {
         until("the halt of the restored process", || {
             tids(self.pid).iter().all(|tid| state_of_thread(self.pid, *tid) == Some('T'))
+        });
+        until("all memory of the restored process", || {
+            let maps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
+            !maps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" um"))
         });
     }
 
@@ -207,9 +212,14 @@ impl Tracing {
         !self.held.is_empty() && tids(self.pid).iter().all(|tid| self.held.contains(tid))
     }
 
-    /// Lets one thread go on to its next system call, unless it has arrived.
+    /// Lets one thread go on to its next system call, unless it has arrived. What else is started is left alone.
     fn step(&mut self, status: WaitStatus) {
         let Some(tid) = status.pid() else { return };
+        let begins = matches!(status, WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_STOP));
+        if begins && tid.as_raw() != self.starter && !self.has(tid) {
+            let _ = ptrace::detach(tid, None);
+            return;
+        }
         let signal = match status {
             WaitStatus::PtraceSyscall(_) if self.has_returned(tid) => {
                 self.held.insert(tid.as_raw());

@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use super::areas::is_pages_file;
 use super::fields::Fields;
 
 /// Lines of /proc/PID/status that are about the past, the moment or the user, and not about the process.
@@ -57,7 +56,7 @@ pub fn add(fields: &mut Fields, pid: i32) {
     }
 }
 
-/// Rights, flags and file of every mapping, as [`super::areas`] has them.
+/// Rights and flags of all memory. Which file is mapped is told by [`super::areas`].
 fn mappings(pid: i32) -> Vec<(String, String)> {
     let mut found: Vec<(String, String, String)> = Vec::new();
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
@@ -69,10 +68,9 @@ fn mappings(pid: i32) -> Vec<(String, String)> {
         } else if words[0] == "VmFlags:" {
             let (start, end) = head[0].split_once('-').unwrap();
             let grows = words.contains(&"gd");
-            let file = head.get(5).copied().filter(|name| !is_pages_file(name) && *name != "[heap]");
             // A piece has the mark of guards where there are some, and not the whole.
             let flags: Vec<&str> = words[1..].iter().copied().filter(|flag| *flag != "gu").collect();
-            let told = format!("{} {} {}", head[1], file.unwrap_or_default(), flags.join(" "));
+            let told = format!("{} {}", head[1], flags.join(" "));
             match found.last_mut() {
                 Some(last) if last.1 == start && last.2 == told => end.clone_into(&mut last.1),
                 _ => found.push((if grows { "grows" } else { start }.to_owned(), end.to_owned(), told)),

@@ -92,7 +92,9 @@ fn areas_are_cut_where_they_differ() {
         ..vma(0x2000, 3)
     };
     let path = |_| Some("/somewhere/img/pages-1.img".to_owned());
-    let areas = areas::of(&[vma(0x1000, 3), pages, vma(0x3000, 1), vma(0x5000, 1)], &path);
+    let original = areas::of(&[vma(0x1000, 3), vma(0x2000, 3)], &path, &[]);
+    let again = [vma(0x1000, 3), pages, vma(0x3000, 1), vma(0x5000, 1)];
+    let areas = areas::of(&again, &path, &original);
     let places: Vec<(u64, u64)> = areas.iter().map(|area| (area.start, area.end)).collect();
     assert_eq!(places, [(0x1000, 0x3000), (0x3000, 0x4000), (0x5000, 0x6000)]);
 }

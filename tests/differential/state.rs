@@ -6,12 +6,12 @@ use std::path::Path;
 
 use criu_images::{Core, FileEntry, FileKind, ImageDir, KernelIds};
 
-use super::areas;
+use super::areas::{self, Area};
 use super::fields::{Fields, add};
 
 /// Reads the image of one process. Numbers that the kernel or CRIU gave by chance are replaced by what they tell:
-/// which descriptors are the same file, which ends belong together.
-pub fn read(folder: &Path, pid: u32) -> Fields {
+/// which descriptors are the same file, which ends belong together. `original` are the areas of what was restored.
+pub fn read(folder: &Path, pid: u32, original: &[Area]) -> Fields {
     let image = ImageDir::open(folder).unwrap();
     let files = image.files().unwrap();
     let path = |id: u32| files.get(id).and_then(|entry| entry.path()).map(|path| path.display().to_string());
@@ -33,7 +33,7 @@ pub fn read(folder: &Path, pid: u32) -> Fields {
     fields.insert("memory.program".to_owned(), format!("{:?}", path(memory.exe_file_id)));
     memory.exe_file_id = 0;
     add(&mut fields, "memory", &memory);
-    for area in areas::of(&vmas, &path) {
+    for area in areas::of(&vmas, &path, original) {
         fields.insert(format!("area {}", area.place()), format!("{:?}", area.traits));
     }
     let folders = image.fs(pid).unwrap();
@@ -47,6 +47,14 @@ pub fn read(folder: &Path, pid: u32) -> Fields {
         add(&mut fields, "clocks", &clocks);
     }
     fields
+}
+
+/// The areas of an image.
+pub fn areas(folder: &Path, pid: u32) -> Vec<Area> {
+    let image = ImageDir::open(folder).unwrap();
+    let files = image.files().unwrap();
+    let path = |id: u32| files.get(id).and_then(|entry| entry.path()).map(|path| path.display().to_string());
+    areas::of(&image.mm(pid).unwrap().vmas, &path, &[])
 }
 
 /// Which namespaces are those of CRIU itself.

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use super::areas::Area;
 use super::explained::{Values, explanation};
 use super::fields::Fields;
 use super::halt::Halted;
@@ -24,12 +25,13 @@ pub fn compare_engines(kind: &Kind) {
     let Some(host) = Host::for_test(kind.name) else { return };
     let pid = dumped(&host, kind);
     let image = host.path(play::IMAGE);
-    let original = state::read(&image, pid.unsigned_abs());
-    let criu = Again::of(&host, "criu", Halted::by_criu(&host, &image, pid));
+    let areas = state::areas(&image, pid.unsigned_abs());
+    let original = state::read(&image, pid.unsigned_abs(), &areas);
+    let criu = Again::of(&host, "criu", Halted::by_criu(&host, &image, pid), &areas);
     for mode in MODES {
         match (Halted::by_instant(&host, &image, pid, mode), kind.refused) {
             (Ok(halted), []) => {
-                let instant = Again::of(&host, mode, halted);
+                let instant = Again::of(&host, mode, halted, &areas);
                 if !kind.restless {
                     instant.is_as(&criu, &original);
                 }
@@ -69,7 +71,7 @@ struct Again {
 impl Again {
     /// Does all of that.
     #[track_caller]
-    fn of(host: &Host, way: &str, halted: Halted) -> Self {
+    fn of(host: &Host, way: &str, halted: Halted, original: &[Area]) -> Self {
         let pid = halted.pid;
         let image = host.path(way);
         let mut fields = Fields::new();
@@ -80,7 +82,7 @@ impl Again {
         let said = fs::read_to_string(&verdict).unwrap_or_default();
         let _ = fs::remove_file(&verdict);
         assert_eq!(said, play::WHOLE, "restored by {way}");
-        fields.extend(state::read(&image, pid.unsigned_abs()));
+        fields.extend(state::read(&image, pid.unsigned_abs(), original));
         Self { way: way.to_owned(), pid: pid.unsigned_abs(), image, fields }
     }
 
