@@ -1,6 +1,8 @@
 //! Mappings as they are to the program: adjacent ones of the same kind are one, and a mapping of the image's pages
 //! file is the memory that it stands for.
 
+use std::ops::Range;
+
 use criu_images::{Vma, VmaStatus};
 
 /// Memory that is the same all over.
@@ -36,9 +38,18 @@ fn is_pages_file(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with("pages-") && name.ends_with(".img"))
 }
 
-/// All areas by address. `path` gives the path of a file by its id, and `original` are the areas of the image whose
-/// pages file may be mapped.
-pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>, original: &[Area]) -> Vec<Area> {
+/// What was restored.
+#[derive(Clone, Debug)]
+pub struct Original {
+    /// The areas of the image.
+    pub areas: Vec<Area>,
+    /// Where the program keeps a ledger of what is mapped, which the instant engine writes and CRIU does not.
+    pub ledger: Range<u64>,
+}
+
+/// All areas by address. `path` gives the path of a file by its id, and `original` is what the image was whose pages
+/// file may be mapped.
+pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>, original: Option<&Original>) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for vma in vmas {
         let area = Area { start: vma.start, end: vma.end, traits: traits(vma, path, original) };
@@ -50,7 +61,7 @@ pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>, original: &[Area]
     areas
 }
 
-fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>, original: &[Area]) -> Traits {
+fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>, original: Option<&Original>) -> Traits {
     // CRIU takes the heap from a name that only anonymous mappings have.
     let status = vma.area() - VmaStatus::HEAP;
     let file = vma.file_id().map(|id| path(id).unwrap_or_else(|| format!("file {id} of no name")));
@@ -60,8 +71,12 @@ fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>, original: &[Area]) -
     if !own.file.as_deref().is_some_and(is_pages_file) {
         return own;
     }
-    let meant = original.iter().find(|area| area.start <= vma.start && vma.end <= area.end);
+    let Some(Original { areas, ledger }) = original else { return own };
+    let meant = areas.iter().find(|area| area.start <= vma.start && vma.end <= area.end);
     let Some(Area { traits: meant, .. }) = meant else { return own };
+    if ledger.contains(&vma.start) {
+        return meant.clone();
+    }
     let anonymous = meant.flags & libc::MAP_ANONYMOUS.cast_unsigned();
     let Traits { status, file, shift, .. } = meant.clone();
     Traits { flags: own.flags | anonymous, status, file, shift, ..own }

@@ -2,7 +2,8 @@
 //!
 //! Memory has its own exceptions, all in [`super::pages`]: where the kernel notes the processor that a thread runs on
 //! (rseq(2)); dead memory below the stack pointer, where the instant engine leaves the frame that a thread came back
-//! by; and memory that the kernel may drop at any time (MAP_DROPPABLE), which CRIU fills and the engine does not. Mappings are compared as they are to the program ([`super::areas`]): a mapping that is cut into pieces,
+//! by; memory that the kernel may drop at any time (MAP_DROPPABLE), which CRIU fills and the engine does not; and the
+//! program's ledger, where the engine notes what it has mapped ([`super::areas::Original`]). Mappings are compared as they are to the program ([`super::areas`]): a mapping that is cut into pieces,
 //! and one of the image's pages file, which stands for anonymous memory, are what they were.
 
 /// How far a field may differ.

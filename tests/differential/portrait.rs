@@ -2,6 +2,7 @@
 //! in another way than CRIU's.
 
 use std::fs;
+use std::ops::Range;
 
 use super::fields::Fields;
 
@@ -26,8 +27,8 @@ const LINKS: [&str; 10] =
 /// priority, niceness, code, stack, signal at the end, scheduling, data, heap, arguments, environment.
 const STAT: [usize; 19] = [2, 3, 4, 15, 16, 23, 24, 25, 35, 37, 38, 42, 43, 44, 45, 46, 47, 48, 49];
 
-/// Adds a field for each.
-pub fn add(fields: &mut Fields, pid: i32) {
+/// Adds a field for each. Of the ledger nothing is told: see [`super::areas::Original`].
+pub fn add(fields: &mut Fields, pid: i32, ledger: &Range<u64>) {
     let mut put = |name: String, value: String| fields.insert(format!("proc {name}"), value);
     for name in FILES {
         let text = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -36,7 +37,7 @@ pub fn add(fields: &mut Fields, pid: i32) {
     for name in LINKS {
         put(name.to_owned(), format!("{:?}", fs::read_link(format!("/proc/{pid}/{name}")).ok()));
     }
-    for (place, told) in mappings(pid) {
+    for (place, told) in mappings(pid, ledger) {
         put(format!("map {place}"), told);
     }
     for entry in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
@@ -57,8 +58,8 @@ pub fn add(fields: &mut Fields, pid: i32) {
 }
 
 /// Rights and flags of all memory. Which file is mapped is told by [`super::areas`].
-fn mappings(pid: i32) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String, String)> = Vec::new();
+fn mappings(pid: i32, ledger: &Range<u64>) -> Vec<(String, String)> {
+    let mut found: Vec<(Range<u64>, String)> = Vec::new();
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut head = Vec::new();
     for line in text.lines() {
@@ -67,15 +68,29 @@ fn mappings(pid: i32) -> Vec<(String, String)> {
             head = words;
         } else if words[0] == "VmFlags:" {
             let (start, end) = head[0].split_once('-').unwrap();
-            let grows = words.contains(&"gd");
-            // A piece has the mark of guards where there are some, and not the whole.
-            let flags: Vec<&str> = words[1..].iter().copied().filter(|flag| *flag != "gu").collect();
+            let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+            // A piece has the mark of guards where there are some, and not the whole. What cannot be written needs no
+            // account, and has one if it could be written when it was mapped.
+            let writable = words.contains(&"wr");
+            let kept = |flag: &&str| *flag != "gu" && (writable || *flag != "ac");
+            let flags: Vec<&str> = words[1..].iter().copied().filter(kept).collect();
             let told = format!("{} {}", head[1], flags.join(" "));
-            match found.last_mut() {
-                Some(last) if last.1 == start && last.2 == told => end.clone_into(&mut last.1),
-                _ => found.push((if grows { "grows" } else { start }.to_owned(), end.to_owned(), told)),
+            // Cut where the ledger begins and ends.
+            let (first, last) = (ledger.start.clamp(start, end), ledger.end.clamp(start, end));
+            let parts =
+                [(start..first, told.as_str()), (first..last, "the ledger"), (last..end, told.as_str())];
+            for (part, told) in parts {
+                match found.last_mut() {
+                    _ if part.is_empty() => {}
+                    Some(last) if last.0.end == part.start && last.1 == told => last.0.end = part.end,
+                    _ => found.push((part, told.to_owned())),
+                }
             }
         }
     }
-    found.into_iter().map(|(start, end, told)| (format!("{start}-{end}"), told)).collect()
+    let place = |(part, told): (Range<u64>, String)| match told.contains(" gd") {
+        true => (format!("up to {:x}", part.end), told),
+        false => (format!("{:x}-{:x}", part.start, part.end), told),
+    };
+    found.into_iter().map(place).collect()
 }

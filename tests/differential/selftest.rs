@@ -2,7 +2,7 @@
 
 use criu_images::{Vma, VmaStatus};
 
-use super::areas;
+use super::areas::{self, Original};
 use super::explained::{TABLE, Values, explanation};
 use super::fields::{Fields, add};
 
@@ -92,9 +92,10 @@ fn areas_are_cut_where_they_differ() {
         ..vma(0x2000, 3)
     };
     let path = |_| Some("/somewhere/img/pages-1.img".to_owned());
-    let original = areas::of(&[vma(0x1000, 3), vma(0x2000, 3)], &path, &[]);
+    let original = areas::of(&[vma(0x1000, 3), vma(0x2000, 3)], &path, None);
+    let original = Original { areas: original, ledger: 0..0 };
     let again = [vma(0x1000, 3), pages, vma(0x3000, 1), vma(0x5000, 1)];
-    let areas = areas::of(&again, &path, &original);
+    let areas = areas::of(&again, &path, Some(&original));
     let places: Vec<(u64, u64)> = areas.iter().map(|area| (area.start, area.end)).collect();
     assert_eq!(places, [(0x1000, 0x3000), (0x3000, 0x4000), (0x5000, 0x6000)]);
 }

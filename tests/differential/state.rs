@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
 
-use criu_images::{Core, FileEntry, FileKind, ImageDir, KernelIds};
+use criu_images::{Core, FileEntry, FileKind, ImageDir, KernelIds, PAGE_SIZE};
+use defrost::sys::ledger::ANCHORS;
 
-use super::areas::{self, Area};
+use super::areas::{self, Original};
 use super::fields::{Fields, add};
 
 /// Reads the image of one process. Numbers that the kernel or CRIU gave by chance are replaced by what they tell:
-/// which descriptors are the same file, which ends belong together. `original` are the areas of what was restored.
-pub fn read(folder: &Path, pid: u32, original: &[Area]) -> Fields {
+/// which descriptors are the same file, which ends belong together. `original` is what was restored.
+pub fn read(folder: &Path, pid: u32, original: &Original) -> Fields {
     let image = ImageDir::open(folder).unwrap();
     let files = image.files().unwrap();
     let path = |id: u32| files.get(id).and_then(|entry| entry.path()).map(|path| path.display().to_string());
@@ -33,7 +34,7 @@ pub fn read(folder: &Path, pid: u32, original: &[Area]) -> Fields {
     fields.insert("memory.program".to_owned(), format!("{:?}", path(memory.exe_file_id)));
     memory.exe_file_id = 0;
     add(&mut fields, "memory", &memory);
-    for area in areas::of(&vmas, &path, original) {
+    for area in areas::of(&vmas, &path, Some(original)) {
         fields.insert(format!("area {}", area.place()), format!("{:?}", area.traits));
     }
     let folders = image.fs(pid).unwrap();
@@ -49,12 +50,18 @@ pub fn read(folder: &Path, pid: u32, original: &[Area]) -> Fields {
     fields
 }
 
-/// The areas of an image.
-pub fn areas(folder: &Path, pid: u32) -> Vec<Area> {
+/// The image that is restored, as far as its restores are compared to it.
+pub fn original(folder: &Path, pid: u32) -> Original {
     let image = ImageDir::open(folder).unwrap();
     let files = image.files().unwrap();
     let path = |id: u32| files.get(id).and_then(|entry| entry.path()).map(|path| path.display().to_string());
-    areas::of(&image.mm(pid).unwrap().vmas, &path, &[])
+    let areas = areas::of(&image.mm(pid).unwrap().vmas, &path, None);
+    let whole = defrost::image::Image::open(folder).unwrap();
+    let ledger = whole.manifest().subject.ledger.map(|ledger| {
+        let page = ledger.count - ledger.count % PAGE_SIZE;
+        page..ledger.anchors + ANCHORS as u64 * PAGE_SIZE
+    });
+    Original { areas, ledger: ledger.unwrap_or_default() }
 }
 
 /// Which namespaces are those of CRIU itself.

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::areas::Area;
+use super::areas::Original;
 use super::explained::{Values, explanation};
 use super::fields::Fields;
 use super::halt::Halted;
@@ -25,15 +25,15 @@ pub fn compare_engines(kind: &Kind) {
     let Some(host) = Host::for_test(kind.name) else { return };
     let pid = dumped(&host, kind);
     let image = host.path(play::IMAGE);
-    let areas = state::areas(&image, pid.unsigned_abs());
-    let original = state::read(&image, pid.unsigned_abs(), &areas);
-    let criu = Again::of(&host, "criu", Halted::by_criu(&host, &image, pid), &areas);
+    let original = state::original(&image, pid.unsigned_abs());
+    let fields = state::read(&image, pid.unsigned_abs(), &original);
+    let criu = Again::of(&host, "criu", Halted::by_criu(&host, &image, pid), &original);
     for mode in MODES {
         match (Halted::by_instant(&host, &image, pid, mode), kind.refused) {
             (Ok(halted), []) => {
-                let instant = Again::of(&host, mode, halted, &areas);
+                let instant = Again::of(&host, mode, halted, &original);
                 if !kind.restless {
-                    instant.is_as(&criu, &original);
+                    instant.is_as(&criu, &fields, &original);
                 }
             }
             (Ok(_), [reason, ..]) => panic!("{mode}: it was restored, and expected was `{reason}`"),
@@ -71,11 +71,11 @@ struct Again {
 impl Again {
     /// Does all of that.
     #[track_caller]
-    fn of(host: &Host, way: &str, halted: Halted, original: &[Area]) -> Self {
+    fn of(host: &Host, way: &str, halted: Halted, original: &Original) -> Self {
         let pid = halted.pid;
         let image = host.path(way);
         let mut fields = Fields::new();
-        portrait::add(&mut fields, pid);
+        portrait::add(&mut fields, pid, &original.ledger);
         halted.dump(host, &image);
         halted.go_on();
         let verdict = host.path(play::VERDICT);
@@ -88,20 +88,18 @@ impl Again {
 
     /// Compares it with the one that CRIU has restored, field by field and page by page.
     #[track_caller]
-    fn is_as(&self, criu: &Self, original: &Fields) {
+    fn is_as(&self, criu: &Self, dumped: &Fields, original: &Original) {
         let keys: BTreeSet<&String> = criu.fields.keys().chain(self.fields.keys()).collect();
         let mut differences = Vec::new();
         for key in keys {
-            let values = Values {
-                dumped: original.get(key),
-                criu: criu.fields.get(key),
-                instant: self.fields.get(key),
-            };
+            let values =
+                Values { dumped: dumped.get(key), criu: criu.fields.get(key), instant: self.fields.get(key) };
             if values.criu != values.instant && explanation(key, values).is_none() {
                 differences.push(format!("{key}: {values:?}"));
             }
         }
-        let dead = pages::dead_ranges(&criu.image, self.pid);
+        let mut dead = pages::dead_ranges(&criu.image, self.pid);
+        dead.push(original.ledger.clone());
         let mut contents = [criu, self].map(|again| Contents::open(&again.image, again.pid));
         let [one, other] = &mut contents;
         let (memory, pages) = pages::compare(one, other, &dead);
