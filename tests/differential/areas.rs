@@ -64,7 +64,7 @@ pub fn of(vmas: &[Vma], path: &impl Fn(u32) -> Option<String>, original: Option<
 fn traits(vma: &Vma, path: &impl Fn(u32) -> Option<String>, original: Option<&Original>) -> Traits {
     // CRIU takes the heap from a name that only anonymous mappings have.
     let status = vma.area() - VmaStatus::HEAP;
-    let file = vma.file_id().map(|id| path(id).unwrap_or_else(|| format!("file {id} of no name")));
+    let file = vma.file_id().map(|id| path(id).unwrap_or_else(|| "a file of no name".to_owned()));
     let shift = file.as_ref().map_or(0, |_| vma.offset.wrapping_sub(vma.start));
     let own =
         Traits { protection: vma.prot, flags: vma.flags, status, advice: vma.madv.unwrap_or(0), file, shift };

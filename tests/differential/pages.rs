@@ -43,13 +43,18 @@ impl Contents {
         }
     }
 
+    /// The file that a mapping is of. What has no name is shared memory, which the subjects look at themselves.
+    fn path(&self, vma: &Vma) -> Option<&PathBuf> {
+        self.files.get(&vma.file_id()?)
+    }
+
     /// Addresses of the pages that are in the image, or in a file that is mapped. All others are clear.
     fn pages_that_say_something(&self) -> BTreeSet<u64> {
         let kernels = VmaStatus::VDSO | VmaStatus::VVAR | VmaStatus::VSYSCALL;
         let known = |vma: &&Vma| !vma.area().intersects(kernels) && vma.flags & DROPPABLE == 0;
         let mapped = |address: &u64| self.vma(*address).is_some_and(|vma| known(&vma));
         let dumped = self.extents.iter().flat_map(|extent| (extent.vaddr..extent.end()).step_by(PAGE));
-        let of_files = self.vmas.iter().filter(known).filter(|vma| vma.file_id().is_some());
+        let of_files = self.vmas.iter().filter(known).filter(|vma| self.path(vma).is_some());
         let in_files = of_files.flat_map(|vma| (vma.start..vma.end).step_by(PAGE));
         dumped.filter(mapped).chain(in_files).collect()
     }
