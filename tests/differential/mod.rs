@@ -91,7 +91,7 @@ pub const KINDS: &[Kind] = kinds! {
         not_dumpable,
         limits,
         memory_barriers,
-        no_new_privileges refused "its no_new_privs differs from ours",
+        no_new_privileges,
         shared_memory;
     runtime:
         tasks;
