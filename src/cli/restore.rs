@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Options;
 use super::apart::{self, Apart, ApartArguments};
-use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
+use super::failure::{FAILED, Failure, HOST, IMAGE, USAGE, criu_status};
 use crate::engine::Engine;
 use crate::engine::auto::AutoEngine;
 use crate::engine::channel::Report;
@@ -43,9 +43,24 @@ pub(super) struct Arguments {
     #[arg(long, value_enum)]
     transport: Option<TransportChoice>,
     /// How the instant engine brings memory back: auto maps it where the server is right with that, as those
-    /// are that link defrost, whatever their allocator, and copies it elsewhere
+    /// are that link defrost, whatever their allocator, and copies it elsewhere; fault has a helper process
+    /// fill it on demand
     #[arg(long, value_enum, default_value_t = Memory::Auto)]
     memory: Memory,
+    /// Record which pages the server touches in the first SECONDS, beside the image: later restores bring them at
+    /// once. Takes the instant engine, with memory that is mapped or filled on demand
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "5",
+        value_parser = seconds
+    )]
+    record: Option<f64>,
+    /// Do not bring the pages of a recorded working set at once
+    #[arg(long)]
+    no_prefetch: bool,
     /// A setting for the server; NAME.listen=ADDR has the listener NAME bind ADDR
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -97,6 +112,8 @@ enum Memory {
     /// The image's pages file is mapped, and must stay as it is while the server lives
     Map,
     Copy,
+    /// A pager fills it, what is asked for first
+    Fault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -161,12 +178,20 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
             println!("{} can be restored here; nothing was started", image.path().display());
             return Ok(ExitCode::SUCCESS);
         }
-        EngineChoice::Instant => (instant(arguments.memory)?, asked),
+        EngineChoice::Criu if arguments.record.is_some() => {
+            let hint = Some("leave --engine out, or name instant");
+            return Err(Failure::new(USAGE, "--record needs the instant engine", hint));
+        }
+        EngineChoice::Instant => (instant(&arguments, &image)?, asked),
+        // Another engine would record nothing.
+        EngineChoice::Auto if arguments.record.is_some() => {
+            (instant(&arguments, &image)?, "it records what is touched")
+        }
         EngineChoice::Criu => (Box::new(criu()), asked),
         EngineChoice::Auto if arguments.transport.is_some() => {
             (Box::new(criu()), "its transport was asked for")
         }
-        EngineChoice::Auto => match instant(arguments.memory) {
+        EngineChoice::Auto => match instant(&arguments, &image) {
             Ok(instant) => {
                 (Box::new(AutoEngine::new(instant, Box::new(criu()))), "it can restore this image")
             }
@@ -224,18 +249,29 @@ pub(super) fn tell_origin(pid: i32, origin: &Origin) {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[expect(clippy::unnecessary_wraps, reason = "there is none on other machines")]
-fn instant(memory: Memory) -> Result<Box<dyn Engine>, Failure> {
+fn instant(arguments: &Arguments, image: &Image) -> Result<Box<dyn Engine>, Failure> {
     use crate::engine::instant::{InstantEngine, MemoryMode};
-    let memory = match memory {
+    use crate::image::working_set::WorkingSet;
+    let memory = match arguments.memory {
         Memory::Auto => MemoryMode::Auto,
         Memory::Map => MemoryMode::Map,
         Memory::Copy => MemoryMode::Copy,
+        Memory::Fault => MemoryMode::Fault,
     };
-    Ok(Box::new(InstantEngine::new(memory)))
+    let set = if arguments.no_prefetch || arguments.record.is_some() {
+        None
+    } else {
+        WorkingSet::load(image.path(), image.manifest().id).unwrap_or_else(|error| {
+            eprintln!("defrost: {error}; nothing is prefetched");
+            None
+        })
+    };
+    let time = arguments.record.map(Duration::from_secs_f64);
+    Ok(Box::new(InstantEngine::new(memory).prefetching(set).recording(time)))
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-fn instant(_memory: Memory) -> Result<Box<dyn Engine>, Failure> {
+fn instant(_arguments: &Arguments, _image: &Image) -> Result<Box<dyn Engine>, Failure> {
     let hint = Some("use --engine criu, which restores the same image".to_owned());
     Err(Failure::new(HOST, "the instant engine exists for x86-64 Linux only", hint))
 }

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
+use super::filling;
 use crate::image::record::{self, Kind};
 use crate::wake::{InstanceId, Origin, Params};
 
@@ -64,6 +65,9 @@ impl Channel {
             Ok(handed) => (handed, None),
             Err(error) => (Handed::default(), Some(format!("parameters of the restore: {error}"))),
         };
+        if let Some(origin) = &handed.origin {
+            filling::restored(origin);
+        }
         let report = ReportWriter { pipe: self.report, awaited: handed.awaited };
         Arrival { params: handed.params, origin: handed.origin, failure, report }
     }

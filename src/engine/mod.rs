@@ -6,9 +6,11 @@
 pub mod auto;
 pub mod channel;
 pub mod criu;
+mod filling;
 pub mod helper;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod instant;
+pub mod keeper;
 pub mod simulated;
 
 use std::fmt;
@@ -190,6 +192,9 @@ pub enum DumpError {
         /// Images that depend on it, and other processes that use memory of it.
         users: Users,
     },
+    /// The process was restored a short while ago, and its memory is not all there yet.
+    #[error("the memory of this process is not all there yet: {0}")]
+    Filling(#[source] std::io::Error),
     /// The process that should have driven the dump did not start, or was killed.
     #[error("the helper process {problem}: {source}")]
     Helper {
@@ -222,6 +227,7 @@ impl DumpError {
                 Some(format!("name another folder, or restore {whole} with --memory copy from now on"))
             }
             Self::Needed { users, .. } => Some(format!("name another folder, or {}", users.hint())),
+            Self::Filling(_) => Some("try again when its pager has ended".to_owned()),
             Self::Helper { .. } => {
                 Some("look for a kill or an out-of-memory event in the kernel's log".to_owned())
             }

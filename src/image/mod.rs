@@ -13,6 +13,7 @@
 //! | [`machine`] | the host as an image sees it |
 //! | [`record`] | values as checksummed bytes; the one place that names bincode |
 //! | [`digest`] | content hashes |
+//! | [`working_set`] | which pages a restored process touched first |
 //!
 //! It must not know engines, the control socket or the running server: it gets values and paths.
 
@@ -31,6 +32,7 @@ mod process;
 pub mod record;
 pub mod remove;
 pub mod verify;
+pub mod working_set;
 
 pub use chain::Users;
 pub use describe::{DescribeError, describe};

@@ -15,7 +15,7 @@ use super::leash::Leash;
 use super::signals::Signals;
 use super::subject::Supervised;
 use crate::engine::channel::{Report, ReportReader};
-use crate::engine::helper;
+use crate::engine::{helper, keeper};
 
 /// How long a checkpoint may take to finish after it has ended the process.
 const FINISH: Duration = Duration::from_secs(30);
@@ -31,6 +31,8 @@ pub enum Ending {
     Signaled(Signal),
     /// A checkpoint ended it by intent, and the image is complete.
     Checkpointed,
+    /// Its keeper ended it by SIGKILL: its memory could not be filled any more.
+    Unfilled,
 }
 
 impl Ending {
@@ -41,6 +43,7 @@ impl Ending {
             Self::Exited(status) => u8::try_from(status & 0xff).unwrap_or(u8::MAX),
             Self::Signaled(signal) => 128 + u8::try_from(signal as i32).unwrap_or(0),
             Self::Checkpointed => 0,
+            Self::Unfilled => Self::Signaled(Signal::SIGKILL).status(),
         }
     }
 }
@@ -80,7 +83,8 @@ fn attend_until_ended(
     guard: Option<Pid>,
     mut leash: Option<Leash<'_>>,
 ) -> io::Result<Ending> {
-    let mut house = House { supervised, guard, ending: None, finished: None, abandoned: false };
+    let mut house =
+        House { supervised, guard, ending: None, finished: None, abandoned: false, unfilled: false };
     loop {
         house.reap()?;
         if let Some(ending) = house.ending {
@@ -176,6 +180,8 @@ struct House<'a> {
     finished: Option<i32>,
     /// A helper was killed: CRIU, which it leaves behind, may yet stop the process.
     abandoned: bool,
+    /// A keeper has ended the process, or was killed before its time.
+    unfilled: bool,
 }
 
 impl House<'_> {
@@ -190,7 +196,7 @@ impl House<'_> {
                 Err(error) => return Err(error.into()),
             };
             // Its name can be read only until it is reaped.
-            let is_helper = name_of(pid) == helper::PROCESS_NAME;
+            let name = name_of(pid);
             match waitpid(pid, None)? {
                 WaitStatus::Exited(pid, status) if pid.as_raw() == self.supervised.pid() => {
                     self.ending = Some(Ending::Exited(status));
@@ -198,7 +204,13 @@ impl House<'_> {
                 WaitStatus::Signaled(pid, signal, _) if pid.as_raw() == self.supervised.pid() => {
                     self.ending = Some(Ending::Signaled(signal));
                 }
-                status if is_helper => self.helper_ended(status),
+                status if name == helper::PROCESS_NAME => self.helper_ended(status),
+                // One that was killed leaves it to the pager to end the process.
+                WaitStatus::Exited(_, keeper::LOST) | WaitStatus::Signaled(..)
+                    if name == keeper::PROCESS_NAME =>
+                {
+                    self.unfilled = true;
+                }
                 _ if self.abandoned => self.supervised.signal(Signal::SIGCONT),
                 _ => {}
             }
@@ -216,20 +228,22 @@ impl House<'_> {
     }
 
     /// Tells a kill from a checkpoint: a helper ends the process only after the image is complete, and says so
-    /// by its exit status right afterwards.
+    /// by its exit status right afterwards. So does a keeper.
     fn settle(&mut self, ending: Ending) -> io::Result<Ending> {
         if ending != Ending::Signaled(Signal::SIGKILL) {
             return Ok(ending);
         }
         let deadline = Instant::now() + FINISH;
-        while Instant::now() < deadline
-            && children()?.into_iter().any(|pid| name_of(pid) == helper::PROCESS_NAME)
-        {
+        let tells = |pid| [helper::PROCESS_NAME, keeper::PROCESS_NAME].contains(&name_of(pid).as_str());
+        while Instant::now() < deadline && children()?.into_iter().any(tells) {
             std::thread::sleep(Duration::from_millis(1));
             self.reap()?;
         }
-        let checkpointed = self.finished == Some(helper::ENDED_THE_SUBJECT);
-        Ok(if checkpointed { Ending::Checkpointed } else { ending })
+        Ok(match self.finished {
+            Some(helper::ENDED_THE_SUBJECT) => Ending::Checkpointed,
+            _ if self.unfilled => Ending::Unfilled,
+            _ => ending,
+        })
     }
 
     /// Ends what the process left behind: asks, waits, kills.

@@ -54,6 +54,11 @@ pub enum RestoreFailure {
     /// The process was restored and ended before it was ready.
     #[error("the restored process ended before it was ready: {}", how(*.0))]
     Ended(Ending),
+    /// What filled the memory of the process was ended, so the process had to be.
+    #[error(
+        "process {0} was ended: its pager or the keeper of that was ended before all of its memory was there"
+    )]
+    Unfilled(i32),
     /// The process was restored and did not become ready. It has been killed.
     #[error("the restored process was not ready within {0:?} and was killed")]
     Late(Duration),
@@ -93,6 +98,10 @@ impl RestoreFailure {
             Self::Engine(error) => error.hint(),
             Self::NotReady { .. } => Some("mend what the resources name; the image is unharmed".to_owned()),
             Self::Ended(_) => Some("restore it in the foreground, and read the server's own log".to_owned()),
+            Self::Unfilled(_) => Some(
+                "look for a kill or an out-of-memory event in the kernel's log, or restore with --memory map"
+                    .to_owned(),
+            ),
             Self::Late(_) => {
                 Some("allow more time by --ready-timeout, or look at what the server waits for".to_owned())
             }
@@ -124,6 +133,7 @@ fn how(ending: Ending) -> String {
         Ending::Exited(status) => format!("exit status {status}"),
         Ending::Signaled(signal) => format!("signal {signal}"),
         Ending::Checkpointed => "by a checkpoint".to_owned(),
+        Ending::Unfilled => "its memory could not be filled".to_owned(),
     }
 }
 
@@ -178,6 +188,7 @@ impl Restore<'_> {
         let ending = attend(&mut signals, &supervised, guard)?;
         match failures {
             Some(failures) => Err(RestoreFailure::NotReady { failures, alive: None }),
+            None if ending == Ending::Unfilled => Err(RestoreFailure::Unfilled(restored.pid)),
             None => Ok(ending),
         }
     }

@@ -24,6 +24,8 @@ pub mod random;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod remap;
 pub mod socket;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod userfault;
 pub mod watch;
 
 #[cfg(test)]

@@ -30,6 +30,32 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// fork(2), with a table of descriptors that parent and child share: whatever one of them opens or closes, the other
+/// has open or closed, and it stays open until both have ended. clone3(2), CLONE_FILES.
+///
+/// Neither may close a descriptor that the other uses. The C library does not know of this fork: the child must not
+/// use what it caches about threads.
+///
+/// # Errors
+/// As for [`fork`].
+pub fn fork_sharing_descriptors() -> io::Result<Fork> {
+    one_thread()?;
+    // SAFETY: all fields are numbers, for which zero is valid.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = libc::CLONE_FILES.cast_unsigned().into();
+    arguments.exit_signal = libc::SIGCHLD.unsigned_abs().into();
+    let size = size_of::<libc::clone_args>();
+    // SAFETY: as for fork: without CLONE_VM and a stack, the child goes on here in a copy of this memory, and the
+    // process has one thread, so no lock is held by a thread that the child lacks.
+    match unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) } {
+        0 => Ok(Fork::Child),
+        child @ 1.. => {
+            Ok(Fork::Parent(Pid::from_raw(i32::try_from(child).map_err(|_| io::ErrorKind::InvalidData)?)))
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes a time namespace, which this process enters when it becomes another program (since Linux 6.1), and its
 /// children when they are made: unshare(2) with CLONE_NEWTIME.
 ///

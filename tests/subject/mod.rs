@@ -10,6 +10,7 @@ mod files;
 mod hello;
 mod inside;
 mod killed;
+mod paged;
 mod random;
 mod refused;
 mod values;
@@ -34,6 +35,7 @@ const PROGRAMS: &[Program] = &[
     ("values", values::program),
     ("brittle", brittle::program),
     ("credentials", credentials::program),
+    ("paged", paged::program),
 ];
 
 /// Becomes the subject of this name.
@@ -101,6 +103,9 @@ pub const TESTS: &[Test] = tests! {
         threads_with_credentials_of_their_own,
         a_process_of_another_user,
         a_parents_death_is_not_detached_from;
+    paged:
+        memory_changes_while_it_is_empty,
+        memory_changes_while_it_is_filled;
     waiting:
         clients_that_come_during_a_dump_are_served;
 };

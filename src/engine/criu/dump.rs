@@ -9,6 +9,7 @@ use criu_driver::{Connection, DumpOptions, DumpTarget, ImagesFolder, SelfDump};
 use super::CriuEngine;
 use super::wakeup::Wakeup;
 use crate::engine::channel::Channel;
+use crate::engine::filling;
 use crate::engine::helper::start::{Helper, start};
 use crate::engine::{Dump, DumpError, DumpOrder, Original, Prepared};
 use crate::image::folder::Partial;
@@ -24,7 +25,9 @@ pub(super) fn dump(engine: &CriuEngine, prepared: Prepared, mut order: DumpOrder
         let source = std::io::ErrorKind::NotFound.into();
         return untouched(order.kept, DumpError::Helper { problem: "got no folder", source });
     };
-    let Begun { channel, connection, helper } = match begin(engine, &partial, &mut order) {
+    let begun =
+        filling::wait().map_err(DumpError::Filling).and_then(|()| begin(engine, &partial, &mut order));
+    let Begun { channel, connection, helper } = match begun {
         Ok(begun) => begun,
         Err(error) => {
             Prepared::Folder(partial).discard();

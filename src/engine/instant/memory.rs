@@ -1,21 +1,22 @@
 //! The address space: which mappings to make, and how their pages come back.
 //!
-//! Large pieces of private memory are mapped from the pages file or, where copying was chosen, read like all the rest:
-//! small pieces, stacks, and code.
+//! Large pieces of private memory are mapped from the pages file, or left empty for a pager to fill, or, where copying
+//! was chosen, read like all the rest: small pieces, stacks, and code.
+
+use std::ops::Range;
 
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
 
+use super::large::{Large, divide};
 use super::locks;
+use super::pager::{self, Run};
 use super::plan::{any, exactly};
-use super::seams;
 use super::source::Source;
 use super::support::Reasons;
-use super::vdso;
+use super::{prefetch, vdso};
+use crate::image::working_set::TouchedRun;
 
-/// Pieces of fewer pages are copied. A mapping of its own costs about as much as reading one page, and what is only
-/// read then costs a tenth of that; but most of a small piece is soon written, and mappings slow other things down.
-const LEAST_MAPPED: u64 = 8;
 /// Most vectors of one preadv(2): UIO_MAXIOV.
 const VECTORS: usize = 1024;
 /// Most bytes of one preadv(2); the kernel's limit is 2 GiB less a page.
@@ -24,11 +25,7 @@ const BYTES: u64 = 1 << 30;
 const HOLES: std::ops::Range<u64> = 0x1000_0000_0000..0x5000_0000_0000;
 /// Programs do not get addresses from here on unless they ask for them (arch/x86 TASK_SIZE_MAX, four levels).
 pub(super) const SPACE_END: u64 = 0x7fff_ffff_f000;
-/// Advice of madvise(2), by number, that must outlast the mapping: what comes in the place of a mapped page that is
-/// given back has none. A file cannot be wiped on fork at all.
-const LASTING_ADVICE: u64 =
-    1 << libc::MADV_DONTFORK | 1 << libc::MADV_MERGEABLE | 1 << libc::MADV_DONTDUMP | 1 << MADV_WIPEONFORK;
-const MADV_WIPEONFORK: u64 = 18;
+/// madvise(2).
 const MADV_GUARD_INSTALL: u64 = 102;
 /// mmap(2), Linux 6.11: memory that the kernel may take back, which then reads as zeros.
 const MAP_DROPPABLE: libc::c_int = 8;
@@ -122,15 +119,27 @@ pub(super) struct Piece {
     pub(super) vma: usize,
 }
 
-/// Calls that bring all memory back: by mapping, but for these pages, or by copying.
-pub(super) fn calls(
+/// Memory that comes back.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Calls that bring it.
+    pub(super) calls: Vec<Call>,
+    /// Pieces that are mapped, or left to be filled.
+    pub(super) large: Vec<Run>,
+    /// Where faults are told to the pager.
+    pub(super) handled: Vec<Range<u64>>,
+}
+
+/// Brings all memory back; of what is mapped, the `wanted` pages at once.
+pub(super) fn memory(
     source: &Source,
     layout: &Layout,
-    seams: Option<&[u64]>,
+    way: Large<'_>,
+    wanted: &[TouchedRun],
     backing: &mut dyn Backing,
     writer: &mut Writer,
     reasons: &mut Reasons,
-) -> Vec<Call> {
+) -> Memory {
     for vma in &source.memory.vmas {
         if let Some(what) = unsupported(vma) {
             reasons.add(format!("the mapping at {:x} is {what}", vma.start));
@@ -138,17 +147,7 @@ pub(super) fn calls(
     }
     locks::check(source, reasons);
     let pieces = pieces(source, layout, reasons);
-    let mappable = |piece: &Piece| is_mapped(&layout.vmas[piece.vma], piece);
-    let (mapped, read): (Vec<Piece>, Vec<Piece>) = match seams {
-        None => (Vec::new(), pieces),
-        Some(seams) => pieces
-            .into_iter()
-            .flat_map(|piece| {
-                let pages = seams::within(seams, &piece, layout.vmas[piece.vma].start);
-                if mappable(&piece) { seams::cut(piece, pages) } else { vec![piece] }
-            })
-            .partition(mappable),
-    };
+    let (large, read) = divide(pieces, &layout.vmas, way);
     let mut filled = vec![false; layout.vmas.len()];
     read.iter().for_each(|piece| filled[piece.vma] = true);
     let mut calls = Vec::new();
@@ -159,7 +158,8 @@ pub(super) fn calls(
         }
     }
     let pages = backing.pages();
-    for piece in &mapped {
+    let mapped = if matches!(way, Large::Mapped(_)) { &large[..] } else { &[] };
+    for piece in mapped {
         let vma = &layout.vmas[piece.vma];
         let prot = u64::from(vma.prot);
         // Accounted for as it was.
@@ -169,6 +169,12 @@ pub(super) fn calls(
         calls.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
     }
     reads(&read, pages, writer, &mut calls);
+    let mut handled: Vec<Range<u64>> = Vec::new();
+    if let Large::Filled(handing) = way {
+        handled.extend(large.iter().map(|piece| layout.vmas[piece.vma].start..layout.vmas[piece.vma].end));
+        handled.dedup();
+        calls.extend(pager::calls(handing, &handled, writer));
+    }
     for (vma, filled) in layout.vmas.iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         finish(vma, *filled, &mut calls);
     }
@@ -176,7 +182,10 @@ pub(super) fn calls(
         let arguments = [guard.start, guard.len(), MADV_GUARD_INSTALL];
         calls.push(any(Step::Protect, libc::SYS_madvise, &arguments));
     }
-    calls
+    let run = |piece: &Piece| Run { start: piece.start, end: piece.start + piece.len, offset: piece.offset };
+    let protected = |piece: &Piece| (run(piece), layout.vmas[piece.vma].prot);
+    calls.extend(prefetch::calls(wanted, mapped.iter().map(protected)));
+    Memory { calls, large: large.iter().map(run).collect(), handled }
 }
 
 /// What a mapping is, if it is nothing that can be made again here.
@@ -257,16 +266,6 @@ fn push(pieces: &mut Vec<Piece>, piece: Piece) {
         }
         _ => pieces.push(piece),
     }
-}
-
-/// Whether a piece is mapped where mapping was chosen. A mapping that grows cannot be a file's, executable memory may
-/// not come from every file system, and what is locked would be read at once.
-fn is_mapped(vma: &Vma, piece: &Piece) -> bool {
-    piece.len >= LEAST_MAPPED * PAGE_SIZE
-        && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE)
-        && vma.flags & (libc::MAP_GROWSDOWN | libc::MAP_LOCKED).cast_unsigned() == 0
-        && vma.prot & libc::PROT_EXEC.cast_unsigned() == 0
-        && vma.madv.unwrap_or(0) & LASTING_ADVICE == 0
 }
 
 /// Makes one mapping, writable if pages will be read into it.
@@ -390,20 +389,6 @@ mod tests {
         reads(&[piece(0, 2 * BYTES + 0x1000, 0)], 5, &mut writer, &mut calls);
         let expected: Vec<u64> = calls.iter().map(|call| call.expected).collect();
         assert_eq!(expected, [BYTES, BYTES, 0x1000]);
-    }
-
-    #[test]
-    fn only_large_private_memory_that_does_not_grow_is_mapped() {
-        let piece = Piece { start: 0x1000, len: LEAST_MAPPED * PAGE_SIZE, offset: 0, vma: 0 };
-        assert!(is_mapped(&vma(0, 0x100_0000, 0), &piece));
-        assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_GROWSDOWN), &piece));
-        assert!(!is_mapped(&vma(0, 0x100_0000, libc::MAP_LOCKED), &piece));
-        assert!(!is_mapped(&vma(0, 0x100_0000, 0), &Piece { len: PAGE_SIZE, ..piece }));
-        let changed = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0, 0x100_0000, 0) };
-        assert!(is_mapped(&changed, &piece));
-        assert!(!is_mapped(&Vma { prot: 5, ..changed }, &piece));
-        let wiped = Vma { madv: Some(1 << MADV_WIPEONFORK), ..vma(0, 0x100_0000, 0) };
-        assert!(!is_mapped(&wiped, &piece));
     }
 
     #[test]

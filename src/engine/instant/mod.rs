@@ -22,17 +22,22 @@
 //! Every part of the plan is made by one module, which also says what it cannot carry, so that what is supported
 //! and what is done cannot drift apart. Nothing is started before all have agreed.
 
+mod aside;
 mod backing;
 mod choice;
 mod credentials;
 mod descriptors;
 mod exit;
 mod frame;
+mod large;
 mod locks;
 mod memory;
 mod obstacles;
+pub mod pager;
 mod plan;
+mod prefetch;
 mod proc_self;
+mod recorder;
 mod room;
 mod seams;
 mod shared;
@@ -48,11 +53,16 @@ pub use obstacles::obstacles;
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
+
+use pager::Record;
 
 use super::{
     Dump, DumpError, DumpOrder, Engine, EngineName, Original, Prepared, RestoreError, RestoreOrder,
     RestoredProcess,
 };
+use crate::image::Image;
+use crate::image::working_set::{TouchedRun, WorkingSet};
 
 /// How the memory of an image comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +80,9 @@ pub enum MemoryMode {
     Map,
     /// All of it is read into memory of the process's own.
     Copy,
+    /// Large pieces are memory of the process's own, filled by a [`pager`] when they are asked for, and bit by bit
+    /// otherwise. It takes CAP_SYS_PTRACE: [`pager::possible`].
+    Fault,
 }
 
 impl fmt::Display for MemoryMode {
@@ -78,21 +91,53 @@ impl fmt::Display for MemoryMode {
             Self::Auto => "auto",
             Self::Map => "map",
             Self::Copy => "copy",
+            Self::Fault => "fault",
         })
     }
 }
 
 /// Restores images of defrost's own servers by mapping them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct InstantEngine {
     memory: MemoryMode,
+    working_set: Option<WorkingSet>,
+    recording: Option<Duration>,
 }
 
 impl InstantEngine {
     /// With this way to bring memory back.
     #[must_use]
     pub fn new(memory: MemoryMode) -> Self {
-        Self { memory }
+        Self { memory, ..Self::default() }
+    }
+
+    /// Brings these pages of the image before they are asked for. What is copied is not concerned.
+    #[must_use]
+    pub fn prefetching(mut self, working_set: Option<WorkingSet>) -> Self {
+        self.working_set = working_set;
+        self
+    }
+
+    /// Records the pages that the process touches in the time after its restore, beside the image, for later
+    /// restores; nothing is prefetched meanwhile. Memory that is copied cannot be recorded. A process that ends
+    /// before is recorded under [`MemoryMode::Fault`] only. A failure to record does not concern the process; the
+    /// system log has it.
+    #[must_use]
+    pub fn recording(mut self, time: Option<Duration>) -> Self {
+        self.recording = time;
+        self
+    }
+
+    fn prefetched(&self) -> &[TouchedRun] {
+        match &self.working_set {
+            Some(set) if self.recording.is_none() => set.runs(),
+            _ => &[],
+        }
+    }
+
+    fn record(&self, image: &Image) -> Option<Record> {
+        let time = self.recording?;
+        Some(Record { folder: image.path().to_owned(), image: image.manifest().id, time })
     }
 }
 
@@ -110,7 +155,7 @@ impl Engine for InstantEngine {
     }
 
     fn restore(&self, order: &RestoreOrder<'_>) -> Result<RestoredProcess, RestoreError> {
-        start::restore(self.memory, order)
+        start::restore(self, order)
     }
 }
 

@@ -9,12 +9,15 @@ use super::MemoryMode;
 use super::backing::Files;
 use super::choice::{Choice, choose};
 use super::descriptors::{Descriptors, descriptors};
-use super::memory::{self, Backing, Layout, SPACE_END};
+use super::large::Large;
+use super::memory::{self, Backing, Layout, Memory, SPACE_END};
+use super::pager::{self, Handing, Pager, Record, Run};
 use super::shared::SharedMemory;
 use super::source::Source;
 use super::support::Reasons;
-use super::{credentials, exit, room, state, threads, vdso};
+use super::{credentials, exit, prefetch, room, state, threads, vdso};
 use crate::image::Manifest;
+use crate::image::working_set::TouchedRun;
 
 const PAGE: u64 = 4096;
 /// Room for the vDSO with its data while it waits.
@@ -31,8 +34,23 @@ pub(super) struct Plan {
     pub(super) memory_reason: &'static str,
     /// Memory that descriptors and mappings share, to be filled in the process.
     pub(super) shared: SharedMemory,
+    /// Memory that is mapped from the pages file, or left for the pager to fill.
+    pub(super) large: Vec<Run>,
+    /// Fills memory, where it is left to be filled.
+    pub(super) pager: Option<Pager>,
     /// Open files that the restorer needs under the numbers that they have.
     pub(super) files: Vec<OwnedFd>,
+}
+
+/// What is wanted of the memory.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    /// How it comes back.
+    pub(super) memory: MemoryMode,
+    /// Pages to bring at once, where not all of them are.
+    pub(super) pages: &'a [TouchedRun],
+    /// What the process touches is to be recorded.
+    pub(super) record: Option<&'a Record>,
 }
 
 /// A system call that must not fail.
@@ -63,7 +81,7 @@ pub(super) fn pointer_to_text(writer: &mut Writer, text: &[u8]) -> u64 {
 pub(super) fn plan(
     source: &Source,
     manifest: &Manifest,
-    memory: MemoryMode,
+    wanted: &Wanted<'_>,
     report: impl AsFd,
     given: &[u64],
     reasons: &mut Reasons,
@@ -82,17 +100,27 @@ pub(super) fn plan(
     }
     let pages = source.folder.path().join(source.pagemap.pages_file());
     let shared = SharedMemory::of(source, floor, reasons)?;
-    let mut files = Files::new(source, floor, &File::open(pages)?, &shared)?;
+    let pages = File::open(pages)?;
+    let mut files = Files::new(source, floor, &pages, &shared)?;
     let program = files.readable(source.memory.exe_file_id).unwrap_or_else(|reason| {
         reasons.add(reason);
         0
     });
     let code = exit::code(source, &layout);
     reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
-    let Choice { memory, reason: memory_reason, entry } = choose(manifest, &layout, memory);
+    let Choice { memory, reason: memory_reason, entry } = choose(manifest, &layout, wanted.memory);
     let mut writer = Writer::new(home);
-    let seams = (memory == MemoryMode::Map).then_some(manifest.seams.as_slice());
-    let mut calls = memory::calls(source, &layout, seams, &mut files, &mut writer, reasons);
+    let (way, mut pager) = way(memory, manifest, pages, descriptors.free(), &mut files, reasons)?;
+    reasons.add_if(
+        wanted.record.is_some() && matches!(way, Large::Read),
+        "there is nothing to record of memory that is copied",
+    );
+    let Memory { mut calls, large, handled } =
+        memory::memory(source, &layout, way, wanted.pages, &mut files, &mut writer, reasons);
+    if let Some(pager) = &mut pager {
+        let first = prefetch::ranges(wanted.pages, &large);
+        pager.fill(large.clone(), handled, first, wanted.record.cloned());
+    }
     let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
     calls.extend(entered.unwrap_or_default());
     calls.extend(state::early(source, program, &mut writer, reasons));
@@ -122,7 +150,31 @@ pub(super) fn plan(
     };
     let bytes = lay_out(header, home, &threads, writer).map_err(std::io::Error::other)?;
     let files = files.into_open();
-    Ok(Some(Plan { bytes, descriptors, memory, memory_reason, shared, files }))
+    Ok(Some(Plan { bytes, descriptors, memory, memory_reason, shared, large, pager, files }))
+}
+
+/// How large pieces come back under this mode, and the pager if one fills them. `pages` is the file that they come
+/// from, and `free` the next descriptor of the restored process.
+fn way<'a>(
+    memory: MemoryMode,
+    manifest: &'a Manifest,
+    pages: File,
+    free: u64,
+    files: &mut Files<'_>,
+    reasons: &mut Reasons,
+) -> std::io::Result<(Large<'a>, Option<Pager>)> {
+    Ok(match memory {
+        MemoryMode::Map => (Large::Mapped(&manifest.seams), None),
+        MemoryMode::Auto | MemoryMode::Copy => (Large::Read, None),
+        MemoryMode::Fault => {
+            if let Err(why) = pager::possible() {
+                reasons.add(format!("memory cannot be filled on demand here: {why}"));
+            }
+            let pager = Pager::new(pages)?;
+            let socket = u64::from(files.keep(pager.entrance())?.unsigned_abs());
+            (Large::Filled(Handing { free, socket }), Some(pager))
+        }
+    })
 }
 
 /// What the restorer needs beside the plan, in bytes.

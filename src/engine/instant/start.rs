@@ -16,12 +16,13 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 
-use super::MemoryMode;
-use super::plan::{Plan, plan};
+use super::pager::{Pager, Record, Run};
+use super::plan::{Plan, Wanted, plan};
 use super::proc_self::{self, Write as SelfWrite};
 use super::source::Source;
 use super::support::{self, Reasons};
-use crate::engine::channel::Handover;
+use super::{InstantEngine, recorder};
+use crate::engine::channel::{Handover, ReportReader};
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
 use crate::sys;
 use crate::wake::{Origin, Params};
@@ -57,7 +58,10 @@ impl OwnStep {
 }
 
 /// Restores the image of the order, as a child of the calling process, which must have one thread.
-pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<RestoredProcess, RestoreError> {
+pub(super) fn restore(
+    engine: &InstantEngine,
+    order: &RestoreOrder<'_>,
+) -> Result<RestoredProcess, RestoreError> {
     let deadline = Instant::now() + order.deadline;
     let mut reasons = Reasons::default();
     support::image(order.image, &mut reasons);
@@ -82,7 +86,9 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
     };
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
         .map_err(|error| started("making a pipe")(error.into()))?;
-    let made = plan(&source, order.image.manifest(), memory, &writer, &given, &mut reasons)
+    let record = engine.record(order.image);
+    let wanted = Wanted { memory: engine.memory, pages: engine.prefetched(), record: record.as_ref() };
+    let made = plan(&source, order.image.manifest(), &wanted, &writer, &given, &mut reasons)
         .map_err(started("planning"))?;
     let Some(plan) = made else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
     let origin = Origin {
@@ -91,18 +97,18 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
         memory: Some(plan.memory.to_string()),
         memory_reason: plan.memory_reason.to_owned(),
     };
-    let (stand_ins, report) = if given.is_empty() {
-        (Vec::new(), None)
-    } else {
-        let Handover { params, report, reader } =
-            Handover::new(order.params, &origin, order.awaited).map_err(RestoreError::Parameters)?;
-        (vec![params, report], Some(reader))
-    };
+    let (stand_ins, report) = if given.is_empty() { (Vec::new(), None) } else { hand_over(order, &origin)? };
     let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
     let pid = child.start(&writer, deadline, order.deadline)?;
-    drop((writer, stand_ins, plan));
-    match outcome(reader, deadline) {
-        Ok(Outcome::Runs) => Ok(RestoredProcess { pid, report, origin }),
+    let Plan { pager, large, .. } = plan;
+    drop((writer, stand_ins));
+    match outcome_with(pager.as_ref(), pid, reader, deadline) {
+        Ok(Outcome::Runs) => {
+            if let (None, Some(record)) = (pager, record) {
+                record_mapped(pid, &large, &record);
+            }
+            Ok(RestoredProcess { pid, report, origin })
+        }
         failed => {
             let ended = end(pid);
             Err(match failed {
@@ -117,6 +123,16 @@ pub(super) fn restore(memory: MemoryMode, order: &RestoreOrder<'_>) -> Result<Re
     }
 }
 
+/// What stands in for the pipes of the image, and where the report comes out.
+fn hand_over(
+    order: &RestoreOrder<'_>,
+    origin: &Origin,
+) -> Result<(Vec<OwnedFd>, Option<ReportReader>), RestoreError> {
+    let Handover { params, report, reader } =
+        Handover::new(order.params, origin, order.awaited).map_err(RestoreError::Parameters)?;
+    Ok((vec![params, report], Some(reader)))
+}
+
 /// What became of the child.
 enum Outcome {
     Runs,
@@ -126,6 +142,31 @@ enum Outcome {
     },
     /// It is gone, or was never heard of.
     Silent,
+}
+
+/// Starts the pager, if there is to be one, and waits for the report, and until the pager is in charge. Unless that
+/// is so the child must be ended before the pager is dropped.
+///
+/// # Errors
+/// `TimedOut` at the deadline, or the kernel's own.
+fn outcome_with(pager: Option<&Pager>, pid: i32, reader: OwnedFd, deadline: Instant) -> io::Result<Outcome> {
+    let Some(pager) = pager else { return outcome(reader, deadline) };
+    let failed = |source| Outcome::Failed { step: "filling its memory".to_owned(), source };
+    let keeper = match pager.start(pid) {
+        Ok(keeper) => keeper,
+        Err(error) => return Ok(failed(error)),
+    };
+    match outcome(reader, deadline)? {
+        Outcome::Runs => Ok(pager.is_ready(&keeper, deadline).map_or_else(failed, |()| Outcome::Runs)),
+        other => Ok(other),
+    }
+}
+
+/// Has the mapped pages recorded that the process touches. It runs all the same if that cannot be.
+fn record_mapped(pid: i32, large: &[Run], record: &Record) {
+    if let Err(error) = recorder::start(pid, large, record) {
+        tracing::warn!(%error, "the working set is not recorded");
+    }
 }
 
 /// Waits for the report.

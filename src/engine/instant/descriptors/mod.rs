@@ -106,9 +106,16 @@ impl Descriptors {
         Ok(())
     }
 
-    /// The number above which nothing will be open in the process.
+    /// The number above which nothing will be open in the process; one below it is free.
     pub(super) fn floor(&self) -> i32 {
-        self.numbers.iter().map(|(number, ..)| number + 1).max().unwrap_or(0).max(3)
+        self.numbers.iter().map(|(number, ..)| number + 2).max().unwrap_or(0).max(3)
+    }
+
+    /// The lowest number that is free, which the kernel gives to what is opened next. It is below the floor.
+    pub(super) fn free(&self) -> u64 {
+        let taken = |free: i32| self.numbers.iter().any(|(number, ..)| *number == free);
+        let free = (0..).find(|number| !taken(*number)).unwrap_or(i32::MAX);
+        u64::from(free.unsigned_abs())
     }
 
     /// Calls that refer to descriptors by their numbers, for the plan.
