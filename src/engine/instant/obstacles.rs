@@ -4,7 +4,7 @@ use std::fs::File;
 
 use criu_images::ImageDir;
 
-use super::plan::plan;
+use super::plan::{Wanted, plan};
 use super::source::Source;
 use super::support::{self, Reasons};
 use super::{MemoryMode, proc_self};
@@ -32,6 +32,7 @@ pub fn obstacles(image: &Image, memory: MemoryMode, stays: bool) -> Result<Vec<S
     let failed = |source| RestoreError::Start { step: "planning".to_owned(), source };
     // Stands for what the restorer would report to; the plan is thrown away.
     let report = File::open("/dev/null").map_err(failed)?;
-    plan(&source, image.manifest(), memory, &report, &given, &mut reasons).map_err(failed)?;
+    let wanted = Wanted { memory, pages: &[], record: None };
+    plan(&source, image.manifest(), &wanted, &report, &given, &mut reasons).map_err(failed)?;
     Ok(reasons.into_vec())
 }
