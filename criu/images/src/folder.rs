@@ -12,9 +12,10 @@ use std::sync::Arc;
 use prost::Message;
 
 use crate::cpuinfo::CpuInfo;
+use crate::decode::{Unknown, decode};
 use crate::error::ReadError;
 use crate::files::{Fdinfo, FileEntry, FileTable, GhostFile, Memfd, Packet, PipeData, Remap, Terminal};
-use crate::format::{Layout, MAX_FILE, MAX_PARTS, Record, Records};
+use crate::format::{Layout, MAX_FILE, Records};
 use crate::inventory::Inventory;
 use crate::memory::Memory;
 use crate::pagemap::{Pagemap, PagemapEntry, PagemapHead};
@@ -22,7 +23,6 @@ use crate::process::{FsInfo, KernelIds, Process};
 use crate::stats::{DumpStats, RestoreStats, Stats};
 use crate::task::Core;
 use crate::time::TimeNamespace;
-use crate::wire;
 
 /// A folder that CRIU dumped into. Every call reads its file anew, unless its contents are at hand; nothing is kept
 /// open.
@@ -368,37 +368,6 @@ impl ImageDir {
             return Err(ReadError::TooLarge { file, size, limit });
         }
         Ok((file, meta.len()))
-    }
-}
-
-/// What to do with fields this crate does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unknown {
-    Accepted,
-    Refused,
-}
-
-fn decode<M: Message + Default>(
-    record: Record<'_>,
-    message: &'static str,
-    unknown: Unknown,
-) -> Result<M, ReadError> {
-    let Record { file, offset, bytes } = record;
-    let file = || file.to_owned();
-    if wire::parts(bytes, MAX_PARTS + 1) > MAX_PARTS {
-        return Err(ReadError::TooManyParts { file: file(), offset, message, limit: MAX_PARTS });
-    }
-    let decoded =
-        M::decode(bytes).map_err(|source| ReadError::Decode { file: file(), offset, message, source })?;
-    let difference = wire::compare(bytes, &decoded.encode_to_vec());
-    if let Some(field) = difference.missing {
-        return Err(ReadError::MissingField { file: file(), offset, message, field });
-    }
-    match difference.unknown {
-        Some(field) if unknown == Unknown::Refused => {
-            Err(ReadError::UnknownField { file: file(), offset, message, field })
-        }
-        _ => Ok(decoded),
     }
 }
 

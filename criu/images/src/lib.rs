@@ -50,6 +50,7 @@
 
 mod cpuinfo;
 mod credentials;
+mod decode;
 mod error;
 mod files;
 mod finding;

@@ -6,7 +6,8 @@ use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
 
 use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
-use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess, log_of};
+use crate::engine::error::log_of;
+use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
 use crate::image::verify::criu_fits;
 use crate::wake::{Origin, Params};
 

@@ -13,7 +13,7 @@ use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step};
 
 use super::MemoryMode;
-use super::memory::Layout;
+use super::layout::Layout;
 use super::plan::exactly;
 use crate::image::Manifest;
 use crate::sys::ledger::ANCHORS;

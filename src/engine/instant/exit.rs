@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 
-use super::memory::Layout;
+use super::layout::Layout;
 use super::source::Source;
 
 /// What signal handlers return to: `mov $15, %rax; syscall`, as glibc and musl have it.

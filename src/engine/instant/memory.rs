@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
-use criu_images::{PAGE_SIZE, Vma, VmaStatus};
+use criu_images::{Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
 
 use super::large::{Large, divide};
+use super::layout::{Layout, SPACE_END};
 use super::locks;
 use super::pager::{self, Run};
 use super::plan::{any, exactly};
@@ -21,16 +22,10 @@ use crate::image::working_set::TouchedRun;
 const VECTORS: usize = 1024;
 /// Most bytes of one preadv(2); the kernel's limit is 2 GiB less a page.
 const BYTES: u64 = 1 << 30;
-/// Where a hole for the restorer is looked for: far from where the kernel puts programs, heaps and stacks.
-const HOLES: std::ops::Range<u64> = 0x1000_0000_0000..0x5000_0000_0000;
-/// Programs do not get addresses from here on unless they ask for them (arch/x86 TASK_SIZE_MAX, four levels).
-pub(super) const SPACE_END: u64 = 0x7fff_ffff_f000;
 /// madvise(2).
 const MADV_GUARD_INSTALL: u64 = 102;
 /// mmap(2), Linux 6.11: memory that the kernel may take back, which then reads as zeros.
 const MAP_DROPPABLE: libc::c_int = 8;
-/// What the kernel keeps free below a stack, unless it is told otherwise (stack_guard_gap: 256 pages), and a page.
-const STACK_GUARD: u64 = 257 * PAGE_SIZE;
 /// What a mapping may be made of beside its kind.
 const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
     | libc::MAP_SHARED
@@ -42,62 +37,6 @@ const CARRIED_FLAGS: u32 = (libc::MAP_PRIVATE
     | libc::MAP_EXECUTABLE
     | MAP_DROPPABLE)
     .cast_unsigned();
-
-/// The address space to come.
-#[derive(Debug)]
-pub(super) struct Layout {
-    vmas: Vec<Vma>,
-}
-
-impl Layout {
-    pub(super) fn of(source: &Source) -> Self {
-        let mut vmas = source.memory.vmas.clone();
-        vmas.retain(|vma| !vma.area().intersects(VmaStatus::VSYSCALL | VmaStatus::GUARD));
-        vmas.sort_by_key(|vma| vma.start);
-        Self { vmas }
-    }
-
-    #[cfg(test)]
-    pub(super) fn with(vmas: Vec<Vma>) -> Self {
-        Self { vmas }
-    }
-
-    /// Whether all of this is private memory that can be written, in one mapping or several that lie together: of a
-    /// stack, some may have been mapped from an earlier image. Or it grows to it: a stack does so when it is written
-    /// below, as for a signal. `longest` is how long a stack may become, in bytes.
-    pub(super) fn is_writable(&self, start: u64, end: u64, longest: u64) -> bool {
-        let writable = (libc::PROT_READ | libc::PROT_WRITE).cast_unsigned();
-        let (mut at, mut below) = (start, 0);
-        for vma in &self.vmas {
-            let fits = vma.prot & writable == writable
-                && vma.area().intersects(VmaStatus::ANON_PRIVATE | VmaStatus::FILE_PRIVATE);
-            let free = below + STACK_GUARD <= start && vma.end.saturating_sub(start) <= longest;
-            let grows = vma.flags & libc::MAP_GROWSDOWN.cast_unsigned() != 0 && free;
-            let grown = grows && at == start && (start..=end).contains(&vma.start);
-            if at < end && fits && (grown || (vma.start..vma.end).contains(&at)) {
-                at = vma.end;
-            }
-            below = vma.end;
-        }
-        at >= end
-    }
-
-    /// The mapping at this address.
-    pub(super) fn at(&self, address: u64) -> Option<&Vma> {
-        self.vmas.iter().find(|vma| (vma.start..vma.end).contains(&address))
-    }
-
-    /// Start of a hole of this many bytes.
-    pub(super) fn hole(&self, len: u64) -> Option<u64> {
-        let mut start = HOLES.start;
-        for vma in &self.vmas {
-            if vma.end > start && vma.start < start + len {
-                start = vma.end;
-            }
-        }
-        (start + len <= HOLES.end).then_some(start)
-    }
-}
 
 /// Where the descriptors are that memory comes from.
 pub(super) trait Backing {
@@ -147,11 +86,11 @@ pub(super) fn memory(
     }
     locks::check(source, reasons);
     let pieces = pieces(source, layout, reasons);
-    let (large, read) = divide(pieces, &layout.vmas, way);
-    let mut filled = vec![false; layout.vmas.len()];
+    let (large, read) = divide(pieces, &layout.vmas(), way);
+    let mut filled = vec![false; layout.vmas().len()];
     read.iter().for_each(|piece| filled[piece.vma] = true);
     let mut calls = Vec::new();
-    for (vma, filled) in layout.vmas.iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
+    for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         match mapping(vma, *filled, backing) {
             Ok(call) => calls.push(call),
             Err(reason) => reasons.add(reason),
@@ -160,7 +99,7 @@ pub(super) fn memory(
     let pages = backing.pages();
     let mapped = if matches!(way, Large::Mapped(_)) { &large[..] } else { &[] };
     for piece in mapped {
-        let vma = &layout.vmas[piece.vma];
+        let vma = &layout.vmas()[piece.vma];
         let prot = u64::from(vma.prot);
         // Accounted for as it was.
         let reserve = vma.flags & libc::MAP_NORESERVE.cast_unsigned();
@@ -171,11 +110,12 @@ pub(super) fn memory(
     reads(&read, pages, writer, &mut calls);
     let mut handled: Vec<Range<u64>> = Vec::new();
     if let Large::Filled(handing) = way {
-        handled.extend(large.iter().map(|piece| layout.vmas[piece.vma].start..layout.vmas[piece.vma].end));
+        handled
+            .extend(large.iter().map(|piece| layout.vmas()[piece.vma].start..layout.vmas()[piece.vma].end));
         handled.dedup();
         calls.extend(pager::calls(handing, &handled, writer));
     }
-    for (vma, filled) in layout.vmas.iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
+    for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         finish(vma, *filled, &mut calls);
     }
     for guard in source.memory.vmas.iter().filter(|vma| vma.area().contains(VmaStatus::GUARD)) {
@@ -183,7 +123,7 @@ pub(super) fn memory(
         calls.push(any(Step::Protect, libc::SYS_madvise, &arguments));
     }
     let run = |piece: &Piece| Run { start: piece.start, end: piece.start + piece.len, offset: piece.offset };
-    let protected = |piece: &Piece| (run(piece), layout.vmas[piece.vma].prot);
+    let protected = |piece: &Piece| (run(piece), layout.vmas()[piece.vma].prot);
     calls.extend(prefetch::calls(wanted, mapped.iter().map(protected)));
     Memory { calls, large: large.iter().map(run).collect(), handled }
 }
@@ -230,8 +170,8 @@ fn pieces(source: &Source, layout: &Layout, reasons: &mut Reasons) -> Vec<Piece>
             continue;
         };
         let mut at = extent.vaddr;
-        let first = layout.vmas.partition_point(|vma| vma.end <= at);
-        for (index, vma) in layout.vmas.iter().enumerate().skip(first) {
+        let first = layout.vmas().partition_point(|vma| vma.end <= at);
+        for (index, vma) in layout.vmas().iter().enumerate().skip(first) {
             if at >= extent.end() || vma.start > at {
                 break;
             }
@@ -338,41 +278,6 @@ mod tests {
             status: status.bits(),
             ..Vma::default()
         }
-    }
-
-    #[test]
-    fn a_hole_is_found_between_mappings() {
-        let layout = Layout { vmas: vec![vma(0x1000, 0x2000, 0), vma(HOLES.start, HOLES.start + 0x5000, 0)] };
-        assert_eq!(layout.hole(0x10_0000), Some(HOLES.start + 0x5000));
-        let full = Layout { vmas: vec![vma(HOLES.start, HOLES.end, 0)] };
-        assert_eq!(full.hole(0x1000), None);
-    }
-
-    #[test]
-    fn room_for_a_frame_is_in_private_memory_that_can_be_written() {
-        let of_file = Vma { status: VmaStatus::FILE_PRIVATE.bits(), ..vma(0x3000, 0x4000, 0) };
-        let mut layout = Layout { vmas: vec![vma(0x1000, 0x3000, 0), of_file, vma(0x5000, 0x6000, 0)] };
-        assert!(layout.is_writable(0x1000, 0x3000, 0));
-        assert!(layout.is_writable(0x2000, 0x3800, 0));
-        assert!(!layout.is_writable(0x3800, 0x5800, 0), "there is a hole");
-        assert!(!layout.is_writable(0x800, 0x2000, 0));
-        layout.vmas[1].status = VmaStatus::FILE_SHARED.bits();
-        assert!(!layout.is_writable(0x2000, 0x3800, 0));
-        layout.vmas[0].prot = 1;
-        assert!(!layout.is_writable(0x1000, 0x2000, 0));
-    }
-
-    #[test]
-    fn a_stack_grows_as_far_as_it_may() {
-        let top = 0x100_0000;
-        let mut layout =
-            Layout { vmas: vec![vma(0x1000, 0x2000, 0), vma(top - 0x2000, top, libc::MAP_GROWSDOWN)] };
-        let (start, end) = (top - 0x2800, top - 0x1800);
-        assert!(layout.is_writable(start, end, 0x2800));
-        assert!(!layout.is_writable(start, end, 0x2000));
-        assert!(!layout.is_writable(start, top - 0x2100, 0x2800), "nothing of it is in the stack yet");
-        layout.vmas[0].end = start - 0x1000;
-        assert!(!layout.is_writable(start, end, 0x2800), "another mapping is too near");
     }
 
     #[test]

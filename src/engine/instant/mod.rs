@@ -30,6 +30,7 @@ mod descriptors;
 mod exit;
 mod frame;
 mod large;
+mod layout;
 mod locks;
 mod memory;
 mod obstacles;

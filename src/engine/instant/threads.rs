@@ -4,7 +4,7 @@ use criu_images::ThreadCore;
 use criu_restorer::plan::{Call, Step, Thread, Writer};
 
 use super::frame::{Processor, State, frame};
-use super::memory::Layout;
+use super::layout::Layout;
 use super::plan::{any, pointer_to_text};
 use super::source::{Source, SourceThread};
 use super::support::Reasons;
