@@ -93,6 +93,8 @@ pub enum BlockerKind {
     Fanotify,
     /// A handle of another process or of a thread.
     PidFd,
+    /// An eventfd that counts as a semaphore does.
+    EventSemaphore,
     /// An object that CRIU does not know.
     KernelObject,
     /// A deleted file that is mapped, above CRIU's ghost limit.
@@ -143,6 +145,7 @@ impl BlockerKind {
             Self::PerfEvent => "perf-event",
             Self::Fanotify => "fanotify",
             Self::PidFd => "pid-fd",
+            Self::EventSemaphore => "event-semaphore",
             Self::KernelObject => "kernel-object",
             Self::DeletedMapping => "deleted-mapping",
             Self::SysvShm => "sysv-shm",

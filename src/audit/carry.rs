@@ -40,6 +40,10 @@ pub(super) fn impossible(descriptor: &Descriptor, facts: &Facts<'_>) -> Obstacle
         DescriptorKind::Bpf { object } if object != "bpf-map" => {
             Some((Kind::Bpf, format!("bpf object {object}")))
         }
+        // The image does not tell it from others (eventfd_file_entry in CRIU's images/eventfd.proto).
+        DescriptorKind::EventFd { semaphore: true, .. } => {
+            Some((Kind::EventSemaphore, format!("{} as a semaphore", text())))
+        }
         DescriptorKind::PidFd { pid } => pidfd(descriptor, *pid, facts),
         DescriptorKind::Anonymous { name } => Some((Kind::KernelObject, format!("kernel object {name}"))),
         _ => None,

@@ -136,7 +136,7 @@ fn nameless(link: &Path, target: &str, info: &FdInfo) -> DescriptorKind {
 
 fn anonymous(name: &str, info: &FdInfo) -> DescriptorKind {
     match name {
-        "eventfd" => DescriptorKind::EventFd { id: info.eventfd },
+        "eventfd" => DescriptorKind::EventFd { id: info.eventfd, semaphore: info.semaphore },
         "eventpoll" => DescriptorKind::Epoll { watched: info.watched.clone() },
         "timerfd" => DescriptorKind::TimerFd,
         "signalfd" => DescriptorKind::SignalFd,

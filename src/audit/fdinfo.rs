@@ -17,6 +17,8 @@ pub(super) struct FdInfo {
     pub(super) watched: Vec<Watched>,
     /// The number of an eventfd's counter.
     pub(super) eventfd: Option<u64>,
+    /// Whether it counts as a semaphore does.
+    pub(super) semaphore: bool,
     /// The process of a pidfd.
     pub(super) pid: Option<i32>,
     /// File locks held through this descriptor, as the kernel writes them: `FLOCK ADVISORY WRITE`.
@@ -34,6 +36,7 @@ impl FdInfo {
                 "ino" => info.inode = value.parse().ok(),
                 "tfd" => info.watched.extend(watched(value)),
                 "eventfd-id" => info.eventfd = value.parse().ok(),
+                "eventfd-semaphore" => info.semaphore = value == "1",
                 "Pid" => info.pid = value.parse().ok(),
                 "lock" => info.locks.push(lock(value)),
                 _ => {}
@@ -83,13 +86,13 @@ mod tests {
         let text = "pos:\t0\nflags:\t0102001\nmnt_id:\t15\nino:\t77\n\
                     lock:\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF\n\
                     tfd:        7 events:       19 data:                7  pos:0 ino:2b sdev:f\n\
-                    eventfd-count:                0\neventfd-id: 12\nPid:\t-1\n";
+                    eventfd-count:                0\neventfd-id: 12\neventfd-semaphore: 1\nPid:\t-1\n";
         let info = FdInfo::parse(text);
         assert!(info.append_only() && !info.path_only());
         assert_eq!(info.pipe_end(), PipeEnd::Write);
         assert_eq!(info.watched, [Watched { fd: 7, inode: 0x2b }]);
         assert_eq!(info.inode, Some(77));
-        assert_eq!(info.eventfd, Some(12));
+        assert_eq!((info.eventfd, info.semaphore), (Some(12), true));
         assert_eq!(info.pid, Some(-1));
         assert_eq!(info.locks, ["FLOCK ADVISORY WRITE"]);
     }

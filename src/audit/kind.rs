@@ -37,6 +37,8 @@ pub enum DescriptorKind {
     EventFd {
         /// The kernel's number of the counter, the same in every duplicate. Shown since Linux 5.2.
         id: Option<u64>,
+        /// Whether a read takes one from it, not all: `EFD_SEMAPHORE`. Shown since Linux 6.6.
+        semaphore: bool,
     },
     /// An epoll instance.
     Epoll {

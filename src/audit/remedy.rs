@@ -57,6 +57,9 @@ pub(super) fn general(kind: BlockerKind) -> &'static str {
         Kind::PerfEvent => "stop profiling before the checkpoint: CRIU cannot dump performance counters",
         Kind::Fanotify => "register a resource that closes the watch and sets it up again",
         Kind::PidFd => "close it before the checkpoint: that process will not be there after a restore",
+        Kind::EventSemaphore => {
+            "close it before the checkpoint and make it anew: CRIU restores an eventfd without EFD_SEMAPHORE"
+        }
         Kind::KernelObject => "close it before the checkpoint: CRIU does not know this kind of object",
         Kind::DeletedMapping => {
             "restart the server from the file that is there now, or pass CRIU a larger --ghost-limit"

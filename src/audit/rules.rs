@@ -79,7 +79,7 @@ fn runtime(descriptors: &[Descriptor]) -> HashSet<RawFd> {
     let eventfds: BTreeMap<RawFd, Option<u64>> = descriptors
         .iter()
         .filter_map(|descriptor| match descriptor.kind {
-            DescriptorKind::EventFd { id } => Some((descriptor.fd, id)),
+            DescriptorKind::EventFd { id, .. } => Some((descriptor.fd, id)),
             _ => None,
         })
         .collect();

@@ -108,6 +108,10 @@ fn what_no_claim_can_carry() {
         ),
         (descriptor(7, DescriptorKind::PidFd { pid: 17 }, "anon_inode:[pidfd]"), Kind::PidFd),
         (
+            descriptor(7, DescriptorKind::EventFd { id: Some(5), semaphore: true }, "anon_inode:[eventfd]"),
+            Kind::EventSemaphore,
+        ),
+        (
             descriptor(7, DescriptorKind::Anonymous { name: "kvm-vm".to_owned() }, "anon_inode:kvm-vm"),
             Kind::KernelObject,
         ),
@@ -191,11 +195,11 @@ fn a_quiesced_tokio_server_is_clear_and_needs_no_word() {
             descriptor(1, null(), "/dev/null"),
             descriptor(2, null(), "/dev/null"),
             descriptor(3, epoll(), "anon_inode:[eventpoll]"),
-            descriptor(4, DescriptorKind::EventFd { id: Some(5) }, "anon_inode:[eventfd]"),
+            descriptor(4, DescriptorKind::EventFd { id: Some(5), semaphore: false }, "anon_inode:[eventfd]"),
             descriptor(5, epoll(), "anon_inode:[eventpoll]"),
             connected(6, 1007),
             connected(7, 1006),
-            descriptor(8, DescriptorKind::EventFd { id: Some(5) }, "anon_inode:[eventfd]"),
+            descriptor(8, DescriptorKind::EventFd { id: Some(5), semaphore: false }, "anon_inode:[eventfd]"),
         ]),
         &Claims::default(),
     );
@@ -206,7 +210,7 @@ fn a_quiesced_tokio_server_is_clear_and_needs_no_word() {
 #[test]
 fn foreign_anonymous_inodes_are_named_and_do_not_block() {
     let epoll = DescriptorKind::Epoll { watched: vec![Watched { fd: 9, inode: 1 }] };
-    let event = DescriptorKind::EventFd { id: Some(6) };
+    let event = DescriptorKind::EventFd { id: Some(6), semaphore: false };
     let report = judge(
         scan(vec![
             descriptor(3, DescriptorKind::Epoll { watched: Vec::new() }, "anon_inode:[eventpoll]"),

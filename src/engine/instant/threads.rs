@@ -149,10 +149,9 @@ fn schedule(
     if wanted != nice {
         call(libc::SYS_setpriority, &[libc::PRIO_PROCESS.into(), 0, i64::from(wanted).cast_unsigned()]);
     }
-    if policy != 0 {
-        let priority = writer.data(&core.sched_prio.unwrap_or(0).to_ne_bytes());
-        call(libc::SYS_sched_setscheduler, &[0, u64::from(policy), priority]);
-    }
+    // Whatever it was: ours, which it begins with, need not be the usual one.
+    let priority = writer.data(&core.sched_prio.unwrap_or(0).to_ne_bytes());
+    call(libc::SYS_sched_setscheduler, &[0, u64::from(policy), priority]);
     Ok(())
 }
 
@@ -179,8 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_from_us_is_not_set() {
-        assert_eq!(scheduled(0, 0).unwrap(), []);
+    fn a_thread_has_its_own_policy_whatever_ours_is() {
+        let calls = scheduled(0, 0).unwrap();
+        assert_eq!((calls.len(), calls[0].0, calls[0].1[1]), (1, libc::SYS_sched_setscheduler, 0));
     }
 
     #[test]
