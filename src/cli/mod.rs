@@ -9,6 +9,7 @@ mod ask;
 mod check;
 mod checkpoint;
 mod ctl;
+mod engines;
 mod failure;
 mod image;
 mod inspect;

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use super::Options;
 use super::apart::{self, Apart, ApartArguments};
-use super::failure::{FAILED, Failure, HOST, IMAGE, USAGE, criu_status};
-use crate::engine::Engine;
-use crate::engine::auto::AutoEngine;
+use super::engines::EngineArguments;
+use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
 use crate::engine::channel::Report;
-use crate::engine::criu::{CriuEngine, Transport};
 use crate::image::Image;
 use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
 use crate::supervise::addresses::given_addresses;
@@ -35,32 +33,8 @@ pub(super) struct Arguments {
     /// How long --wait-ready waits before it kills the server
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     ready_timeout: f64,
-    /// What restores: instant maps the memory of an image, or says why it cannot; criu restores every image; auto
-    /// takes instant where it can, else criu; simulated verifies, and starts nothing
-    #[arg(long, value_enum, env = "DEFROST_ENGINE", default_value_t = EngineChoice::Auto)]
-    engine: EngineChoice,
-    /// How criu is told what to restore: by messages, or by its command line. With --engine auto it has criu restore
-    #[arg(long, value_enum)]
-    transport: Option<TransportChoice>,
-    /// How the instant engine brings memory back: auto maps it where the server is right with that, as those
-    /// are that link defrost, whatever their allocator, and copies it elsewhere; fault has a helper process
-    /// fill it on demand
-    #[arg(long, value_enum, default_value_t = Memory::Auto)]
-    memory: Memory,
-    /// Record which pages the server touches in the first SECONDS, beside the image: later restores bring them at
-    /// once. Takes the instant engine, with memory that is mapped or filled on demand
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "5",
-        value_parser = seconds
-    )]
-    record: Option<f64>,
-    /// Do not bring the pages of a recorded working set at once
-    #[arg(long)]
-    no_prefetch: bool,
+    #[command(flatten)]
+    how: EngineArguments,
     /// A setting for the server; NAME.listen=ADDR has the listener NAME bind ADDR
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -81,39 +55,6 @@ pub(super) struct Arguments {
     /// Arguments for the server, handed over as values
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum EngineChoice {
-    Auto,
-    Criu,
-    Instant,
-    Simulated,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum TransportChoice {
-    Rpc,
-    Cli,
-}
-
-impl From<TransportChoice> for Transport {
-    fn from(choice: TransportChoice) -> Self {
-        match choice {
-            TransportChoice::Rpc => Self::Rpc,
-            TransportChoice::Cli => Self::Cli,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Memory {
-    Auto,
-    /// The image's pages file is mapped, and must stay as it is while the server lives
-    Map,
-    Copy,
-    /// A pager fills it, what is asked for first
-    Fault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -157,7 +98,7 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
     let image = open(&arguments.dir)?;
-    let apart = arguments.apart.decide(&image, arguments.engine == EngineChoice::Criu);
+    let apart = arguments.apart.decide(&image, arguments.how.is_criu());
     let params = Params {
         args: arguments.arguments.clone(),
         env: arguments.env.iter().cloned().collect(),
@@ -168,35 +109,9 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         None => vec![params],
     };
     check(options, &image, &arguments, apart.as_ref(), &each)?;
-    let criu = || {
-        CriuEngine::new(options.criu.clone())
-            .by(arguments.transport.map_or_else(Transport::default, Into::into))
-    };
-    let asked = "it was asked for";
-    let (engine, why): (Box<dyn Engine>, &str) = match arguments.engine {
-        EngineChoice::Simulated => {
-            println!("{} can be restored here; nothing was started", image.path().display());
-            return Ok(ExitCode::SUCCESS);
-        }
-        EngineChoice::Criu if arguments.record.is_some() => {
-            let hint = Some("leave --engine out, or name instant");
-            return Err(Failure::new(USAGE, "--record needs the instant engine", hint));
-        }
-        EngineChoice::Instant => (instant(&arguments, &image)?, asked),
-        // Another engine would record nothing.
-        EngineChoice::Auto if arguments.record.is_some() => {
-            (instant(&arguments, &image)?, "it records what is touched")
-        }
-        EngineChoice::Criu => (Box::new(criu()), asked),
-        EngineChoice::Auto if arguments.transport.is_some() => {
-            (Box::new(criu()), "its transport was asked for")
-        }
-        EngineChoice::Auto => match instant(&arguments, &image) {
-            Ok(instant) => {
-                (Box::new(AutoEngine::new(instant, Box::new(criu()))), "it can restore this image")
-            }
-            Err(_) => (Box::new(criu()), "there is no instant engine for this machine"),
-        },
+    let Some((engine, why)) = arguments.how.engine(options, &image)? else {
+        println!("{} can be restored here; nothing was started", image.path().display());
+        return Ok(ExitCode::SUCCESS);
     };
     let deadline = Duration::from_secs_f64(arguments.timeout);
     let limit = Duration::from_secs_f64(arguments.ready_timeout);
@@ -247,35 +162,6 @@ pub(super) fn tell_origin(pid: i32, origin: &Origin) {
     eprintln!("defrost: process {pid} was restored by {origin}");
 }
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#[expect(clippy::unnecessary_wraps, reason = "there is none on other machines")]
-fn instant(arguments: &Arguments, image: &Image) -> Result<Box<dyn Engine>, Failure> {
-    use crate::engine::instant::{InstantEngine, MemoryMode};
-    use crate::image::working_set::WorkingSet;
-    let memory = match arguments.memory {
-        Memory::Auto => MemoryMode::Auto,
-        Memory::Map => MemoryMode::Map,
-        Memory::Copy => MemoryMode::Copy,
-        Memory::Fault => MemoryMode::Fault,
-    };
-    let set = if arguments.no_prefetch || arguments.record.is_some() {
-        None
-    } else {
-        WorkingSet::load(image.path(), image.manifest().id).unwrap_or_else(|error| {
-            eprintln!("defrost: {error}; nothing is prefetched");
-            None
-        })
-    };
-    let time = arguments.record.map(Duration::from_secs_f64);
-    Ok(Box::new(InstantEngine::new(memory).prefetching(set).recording(time)))
-}
-
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-fn instant(_arguments: &Arguments, _image: &Image) -> Result<Box<dyn Engine>, Failure> {
-    let hint = Some("use --engine criu, which restores the same image".to_owned());
-    Err(Failure::new(HOST, "the instant engine exists for x86-64 Linux only", hint))
-}
-
 pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {
     Image::open(dir).map_err(|error| Failure::new(IMAGE, &error, error.hint()))
 }
@@ -288,11 +174,7 @@ fn check(
     apart: Option<&Apart>,
     each: &[Params],
 ) -> Result<(), Failure> {
-    let simulated = arguments.engine == EngineChoice::Simulated;
-    // Where auto takes criu after all, that is looked for and looked at then.
-    let without_criu = simulated
-        || arguments.engine == EngineChoice::Instant
-        || (arguments.engine == EngineChoice::Auto && arguments.transport.is_none());
+    let how = &arguments.how;
     let mut failure: Option<Failure> = None;
     let mut add = |status: u8, text: String, hint: Option<String>| match &mut failure {
         None => failure = Some(Failure::new(status, text, hint)),
@@ -301,7 +183,7 @@ fn check(
             failure.add(text, hint);
         }
     };
-    let criu = if without_criu { None } else { Some(criu_driver::Criu::find(options.criu.as_deref())) };
+    let criu = how.is_criu().then(|| criu_driver::Criu::find(options.criu.as_deref()));
     let criu_version = match &criu {
         None => None,
         Some(Ok(criu)) => Some((criu.version.major, criu.version.minor, criu.version.sublevel)),
@@ -315,11 +197,10 @@ fn check(
         full: arguments.verify == Verify::Full,
         criu_version,
         // Root of a user namespace of its own has all of them.
-        capabilities: if simulated || all { None } else { capabilities_of_child() },
+        capabilities: if how.starts_nothing() || all { None } else { capabilities_of_child() },
         rebound: given_addresses(&image.manifest().subject.listens, each),
         pids: apart.is_none(),
-        // Memory is shared where it is mapped, and auto does that where it can.
-        copies: if arguments.memory == Memory::Copy || !without_criu { copies(each) } else { 1 },
+        copies: if how.shares_memory() { 1 } else { copies(each) },
         ..VerifyOptions::default()
     };
     for finding in verify(image, &wanted) {
