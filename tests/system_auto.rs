@@ -44,6 +44,9 @@ fn an_image_that_instant_can_restore_is_restored_by_it() {
         said.contains("restored by engine instant (it can restore this image), memory by map ("),
         "{said}"
     );
+    assert!(said.contains("it took ") && said.contains(" ms to plan, "), "{said}");
+    let inspected = host.run(["inspect", "img"]).worked();
+    assert!(inspected.contains("restored here by\n  instant, or criu\n"), "{inspected}");
     assert_eq!((&by["engine"], &by["memory"]), (&"instant".into(), &"map".into()), "{by}");
     assert!(status.contains("by engine instant (it can restore this image)"), "{status}");
 
@@ -89,6 +92,11 @@ fn criu_restores_what_instant_cannot_and_the_reason_is_told() {
     assert!(said.contains(reason), "{said}");
     assert!(status.contains(reason), "{status}");
     assert_eq!(by["engine"], "criu");
+    let inspected = host.run(["inspect", "img"]).worked();
+    assert!(
+        inspected.contains("  criu; not by instant:\n    the image was made under kernel 6.17.0"),
+        "{inspected}"
+    );
     let mut command = host.defrost(["restore", "img", "--engine", "instant"]);
     let refused = Done::of(&mut command).failed(1);
     assert!(refused.contains("6.17.0-other") && refused.contains("--engine criu"), "{refused}");

@@ -12,6 +12,9 @@ use crate::engine::auto::AutoEngine;
 use crate::engine::criu::{CriuEngine, Transport};
 use crate::image::Image;
 
+/// An engine, and why this one: a phrase.
+pub(super) type Chosen = (Box<dyn Engine>, &'static str);
+
 /// What concerns the engine.
 #[derive(Debug, clap::Args)]
 pub(super) struct EngineArguments {
@@ -93,18 +96,14 @@ impl EngineArguments {
         !self.is_criu() && matches!(self.memory, Memory::Auto | Memory::Map)
     }
 
-    /// The engine, and why this one: a phrase. None if nothing is to be started.
-    pub(super) fn engine(
-        &self,
-        options: &Options,
-        image: &Image,
-    ) -> Result<Option<(Box<dyn Engine>, &'static str)>, Failure> {
+    /// The engine. None if nothing is to be started.
+    pub(super) fn engine(&self, options: &Options, image: &Image) -> Result<Option<Chosen>, Failure> {
         let criu = || {
             CriuEngine::new(options.criu.clone())
                 .by(self.transport.map_or_else(Transport::default, Into::into))
         };
         let asked = "it was asked for";
-        let (engine, why): (Box<dyn Engine>, &'static str) = match self.engine {
+        let (engine, why): Chosen = match self.engine {
             EngineChoice::Simulated => return Ok(None),
             EngineChoice::Criu if self.record.is_some() => {
                 let hint = Some("leave --engine out, or name instant");

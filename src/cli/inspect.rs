@@ -59,8 +59,34 @@ fn describe(image: &Image) -> Result<String, std::fmt::Error> {
         manifest.files.len(),
         size(manifest.present_bytes)
     )?;
+    against_instant(out, image)?;
     lists(out, image)?;
     Ok(text)
+}
+
+/// Whether the instant engine would restore the image here, and if not, all that speaks against it.
+fn against_instant(out: &mut String, image: &Image) -> std::fmt::Result {
+    writeln!(out, "restored here by")?;
+    match obstacles(image) {
+        Ok(reasons) if reasons.is_empty() => writeln!(out, "  instant, or criu"),
+        Ok(reasons) => {
+            writeln!(out, "  criu; not by instant:")?;
+            reasons.iter().try_for_each(|reason| writeln!(out, "    {reason}"))
+        }
+        Err(error) => writeln!(out, "  criu; whether by instant cannot be told: {error}"),
+    }
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn obstacles(image: &Image) -> Result<Vec<String>, crate::engine::RestoreError> {
+    use crate::engine::instant::{MemoryMode, obstacles};
+    obstacles(image, MemoryMode::Auto, true)
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere there is an engine to ask")]
+fn obstacles(_image: &Image) -> Result<Vec<String>, crate::engine::RestoreError> {
+    Ok(vec!["it exists for x86-64 Linux only".to_owned()])
 }
 
 fn lists(out: &mut String, image: &Image) -> std::fmt::Result {

@@ -11,6 +11,7 @@ use super::engines::EngineArguments;
 use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
 use crate::engine::channel::Report;
 use crate::image::Image;
+use crate::image::manifest::Phase;
 use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
 use crate::supervise::addresses::given_addresses;
 use crate::supervise::clones::{Order, Wait};
@@ -134,6 +135,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         println!("{}", detached.pid);
         if options.verbose {
             tell_origin(detached.pid, &detached.origin);
+            tell_phases(&detached.phases);
         }
         if let (true, Some(report)) = (options.verbose, &detached.report) {
             eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
@@ -144,9 +146,10 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
 }
 
 fn attend(options: &Options, restore: &Restore<'_>) -> Result<ExitCode, Failure> {
-    let runs = &mut |pid, origin: &Origin| {
+    let runs = &mut |pid, origin: &Origin, phases: &[Phase]| {
         if options.verbose {
             tell_origin(pid, origin);
+            tell_phases(phases);
         }
     };
     let ready = &mut |pid, report: &Report| {
@@ -160,6 +163,13 @@ fn attend(options: &Options, restore: &Restore<'_>) -> Result<ExitCode, Failure>
 
 pub(super) fn tell_origin(pid: i32, origin: &Origin) {
     eprintln!("defrost: process {pid} was restored by {origin}");
+}
+
+fn tell_phases(phases: &[Phase]) {
+    let ms = |phase: &Phase| phase.micros as f64 / 1000.0;
+    let all: Vec<String> =
+        phases.iter().map(|phase| format!("{:.1} ms to {}", ms(phase), phase.name)).collect();
+    eprintln!("defrost: it took {}", all.join(", "));
 }
 
 pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {

@@ -89,7 +89,7 @@ mod tests {
         fn restore(&self, order: &RestoreOrder<'_>) -> Result<RestoredProcess, RestoreError> {
             let origin =
                 Origin { engine: self.0.to_string(), reason: order.why.to_owned(), ..Origin::default() };
-            (self.1)().map_or(Ok(RestoredProcess { pid: 7, report: None, origin }), Err)
+            (self.1)().map_or(Ok(RestoredProcess { pid: 7, report: None, origin, phases: Vec::new() }), Err)
         }
     }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 pub use error::{DumpError, RestoreError};
 
 use crate::image::folder::Partial;
+use crate::image::manifest::Phase;
 use crate::image::{Image, SubjectRecord};
 use crate::wake::{Origin, Params};
 use channel::{Arrival, ReportReader};
@@ -198,4 +199,6 @@ pub struct RestoredProcess {
     pub report: Option<ReportReader>,
     /// What brought it back, and why that.
     pub origin: Origin,
+    /// What the engine's time went into, in order.
+    pub phases: Vec<Phase>,
 }

@@ -16,6 +16,7 @@ use super::subject::Supervised;
 use crate::engine::channel::Report;
 use crate::engine::{self, Engine, RestoreOrder};
 use crate::image::Image;
+use crate::image::manifest::Phase;
 use crate::wake::{Origin, Params};
 
 /// How long a process that has reported a failure may take to exit.
@@ -144,6 +145,8 @@ pub struct Detached {
     pub pid: i32,
     /// What brought it back.
     pub origin: Origin,
+    /// What the engine's time went into, in order.
+    pub phases: Vec<Phase>,
     /// What it reported, if it was waited for.
     pub report: Option<Report>,
 }
@@ -166,7 +169,7 @@ impl Restore<'_> {
     /// [`RestoreFailure`]; after `Engine` nothing runs.
     pub fn attend(
         &self,
-        runs: &mut dyn FnMut(i32, &Origin),
+        runs: &mut dyn FnMut(i32, &Origin, &[Phase]),
         ready: &mut dyn FnMut(i32, &Report),
     ) -> Result<Ending, RestoreFailure> {
         become_subreaper()?;
@@ -174,7 +177,7 @@ impl Restore<'_> {
         let restored = self.start(true, true)?;
         let supervised = Supervised::new(restored.pid)?;
         let guard = guard_of(&supervised)?;
-        runs(restored.pid, &restored.origin);
+        runs(restored.pid, &restored.origin, &restored.phases);
         let mut failures = None;
         if let Some(reader) = restored.report
             && let Some(report) = report_while_attending(&mut signals, &supervised, reader, None)?
@@ -199,13 +202,13 @@ impl Restore<'_> {
     /// [`RestoreFailure`]: nothing runs, unless the text says so.
     pub fn detach(&self, wait_ready: Option<Duration>) -> Result<Detached, RestoreFailure> {
         let restored = self.start(wait_ready.is_some(), false)?;
-        let (pid, origin) = (restored.pid, restored.origin);
-        let Some(limit) = wait_ready else { return Ok(Detached { pid, origin, report: None }) };
+        let (pid, origin, phases) = (restored.pid, restored.origin, restored.phases);
+        let Some(limit) = wait_ready else { return Ok(Detached { pid, origin, phases, report: None }) };
         let Some(reader) = restored.report else { return Err(RestoreFailure::Mute(pid)) };
         let supervised = Supervised::new(pid)?;
         match reader.wait(Instant::now() + limit) {
             Ok(Some(report)) if report.failures.is_empty() => {
-                Ok(Detached { pid, origin, report: Some(report) })
+                Ok(Detached { pid, origin, phases, report: Some(report) })
             }
             Ok(Some(report)) => {
                 let exited = ends_within(&supervised, EXIT);

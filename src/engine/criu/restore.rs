@@ -8,6 +8,7 @@ use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
 use crate::engine::error::log_of;
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
+use crate::image::manifest::Clock;
 use crate::image::verify::criu_fits;
 use crate::wake::{Origin, Params};
 
@@ -45,12 +46,16 @@ pub(super) fn restore(
         _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
         _ => None,
     };
+    let mut clock = Clock::start();
     let restored = match engine.transport {
         Transport::Rpc => Rpc::new(criu).restore(&options, order.deadline),
         Transport::Cli => Cli::new(criu).restore(&options, order.deadline),
     };
     match restored {
-        Ok(restored) => Ok(RestoredProcess { pid: restored.pid, report, origin }),
+        Ok(restored) => {
+            clock.lap("have criu restore");
+            Ok(RestoredProcess { pid: restored.pid, report, origin, phases: clock.into_phases() })
+        }
         Err(error) => {
             if log_of(&error).is_some() {
                 // The log that the error names must stay.

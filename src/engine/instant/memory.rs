@@ -86,7 +86,7 @@ pub(super) fn memory(
     }
     locks::check(source, reasons);
     let pieces = pieces(source, layout, reasons);
-    let (large, read) = divide(pieces, &layout.vmas(), way);
+    let (large, read) = divide(pieces, layout.vmas(), way);
     let mut filled = vec![false; layout.vmas().len()];
     read.iter().for_each(|piece| filled[piece.vma] = true);
     let mut calls = Vec::new();

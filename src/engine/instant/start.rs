@@ -24,6 +24,7 @@ use super::support::{self, Reasons};
 use super::{InstantEngine, recorder};
 use crate::engine::channel::{Handover, ReportReader};
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
+use crate::image::manifest::Clock;
 use crate::sys;
 use crate::wake::{Origin, Params};
 
@@ -63,6 +64,7 @@ pub(super) fn restore(
     order: &RestoreOrder<'_>,
 ) -> Result<RestoredProcess, RestoreError> {
     let deadline = Instant::now() + order.deadline;
+    let mut clock = Clock::start();
     let mut reasons = Reasons::default();
     support::image(order.image, &mut reasons);
     let Some(program) = criu_restorer::PROGRAM.filter(|_| reasons.is_empty()) else {
@@ -80,6 +82,7 @@ pub(super) fn restore(
         _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
         _ => Vec::new(),
     };
+    clock.lap("read the image");
     let started = |step: &str| {
         let step = step.to_owned();
         move |source| RestoreError::Start { step, source }
@@ -91,6 +94,7 @@ pub(super) fn restore(
     let made = plan(&source, order.image.manifest(), &wanted, &writer, &given, &mut reasons)
         .map_err(started("planning"))?;
     let Some(plan) = made else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
+    clock.lap("plan");
     let origin = Origin {
         engine: EngineName::Instant.to_string(),
         reason: order.why.to_owned(),
@@ -100,14 +104,16 @@ pub(super) fn restore(
     let (stand_ins, report) = if given.is_empty() { (Vec::new(), None) } else { hand_over(order, &origin)? };
     let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
     let pid = child.start(&writer, deadline, order.deadline)?;
+    clock.lap("make the process and its descriptors");
     let Plan { pager, large, .. } = plan;
     drop((writer, stand_ins));
     match outcome_with(pager.as_ref(), pid, reader, deadline) {
         Ok(Outcome::Runs) => {
+            clock.lap("make its memory and threads");
             if let (None, Some(record)) = (pager, record) {
                 record_mapped(pid, &large, &record);
             }
-            Ok(RestoredProcess { pid, report, origin })
+            Ok(RestoredProcess { pid, report, origin, phases: clock.into_phases() })
         }
         failed => {
             let ended = end(pid);

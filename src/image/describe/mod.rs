@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use criu_images::{Credentials, FileTable, ImageDir, Process, ReadError, RegularFile};
 use thiserror::Error;
@@ -22,7 +22,7 @@ use super::elf::build_id;
 use super::living::{self, is_alive};
 use super::machine::Machine;
 use super::manifest::{
-    Capabilities, CriuRecord, ImageFile, ImageId, Listen, MANIFEST, MANIFEST_NAME, Manifest, Need,
+    Capabilities, Clock, CriuRecord, ImageFile, ImageId, Listen, MANIFEST, MANIFEST_NAME, Manifest, Need,
     NeededFile, Phase, ProcessRecord, Stamp, SubjectRecord,
 };
 use super::verify::check_ancestors;
@@ -81,7 +81,7 @@ pub fn describe(
     criu: CriuRecord,
     mut phases: Vec<Phase>,
 ) -> Result<Manifest, DescribeError> {
-    let mut clock = Clock::start(&mut phases);
+    let mut clock = Clock::start();
     let dir = ImageDir::open(folder)?;
     let report = criu_images::verify(&dir);
     if !report.is_ok() {
@@ -107,6 +107,7 @@ pub fn describe(
     clock.lap("describe the host");
     let seams = if subject.ledger.is_some() { seams::seams(&dir, &tree)? } else { Vec::new() };
     clock.lap("look for large blocks");
+    phases.extend(clock.into_phases());
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(Manifest {
         defrost: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,24 +128,6 @@ pub fn describe(
         seams,
         phases,
     })
-}
-
-/// Times one thing after the other.
-struct Clock<'a> {
-    phases: &'a mut Vec<Phase>,
-    since: Instant,
-}
-
-impl<'a> Clock<'a> {
-    fn start(phases: &'a mut Vec<Phase>) -> Self {
-        Self { phases, since: Instant::now() }
-    }
-
-    fn lap(&mut self, name: &str) {
-        let micros = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.phases.push(Phase { name: name.to_owned(), micros });
-        self.since = Instant::now();
-    }
 }
 
 /// All files that a restore reads. Logs change, and statistics of a restore come later.

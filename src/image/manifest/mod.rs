@@ -9,6 +9,7 @@
 //! place of what is not: a checkpoint does not fail over a name.
 
 mod ancestor;
+mod clock;
 mod id;
 mod path;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use super::machine::Machine;
 use super::record::{self, Kind, RecordError};
 
 pub use ancestor::{Ancestor, AncestorFile};
+pub use clock::Clock;
 pub use id::ImageId;
 pub use path::StoredPath;
 
