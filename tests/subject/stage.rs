@@ -17,6 +17,8 @@ use crate::support::host::Done;
 use crate::support::process::{Running, children, state};
 use crate::support::{Host, PATIENCE, until, within};
 
+/// How often a plain restore is tried on a host where others take numbers of the image's.
+const ATTEMPTS: usize = 20;
 /// How soon a server must serve again after a checkpoint that failed.
 pub const SOON: Duration = Duration::from_secs(1);
 
@@ -75,11 +77,23 @@ impl Stage {
     }
 
     /// Restores by plain `criu restore`, and waits until the `number`th wake of the diary.
+    ///
+    /// Again, if a number of the image's is somebody else's for a moment, as happens on a busy host.
     #[track_caller]
     pub fn revive(&self, image: &Image, number: usize) -> (Revived, Facts) {
-        let criu = self.host.plain_restore(&image.path);
-        let revived = Revived { pid: image.pid, restorer: criu };
-        (revived, self.facts(number))
+        for _ in 0..ATTEMPTS {
+            let mut criu = self.host.plain_restore(&image.path);
+            until("a restore, or its failure", || {
+                self.diary.texts("restored").len() >= number || criu.has_ended().is_some()
+            });
+            if self.diary.texts("restored").len() >= number {
+                let revived = Revived { pid: image.pid, restorer: criu };
+                return (revived, self.facts(number));
+            }
+            let said = self.host.said_by_criu();
+            assert!(said.contains("File exists"), "the restore failed: {said}");
+        }
+        panic!("numbers of the image were taken {ATTEMPTS} times");
     }
 
     /// Restores by `defrost restore` in the foreground, and waits until the `number`th wake of the diary.

@@ -21,6 +21,9 @@ pub const DEFROST: &str = env!("CARGO_BIN_EXE_defrost");
 /// A restore needs the very pids and ports of its dump, so these tests run one after the other.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Where a plain restore says what is wrong.
+const PLAIN_LOG: &str = "plain-restore.log";
+
 /// The host, for one test: its CRIU, and a folder of the test's own.
 pub struct Host {
     pub criu: PathBuf,
@@ -113,7 +116,13 @@ impl Host {
         let mut command = Command::new(&self.criu);
         command.arg("restore").arg("-D").arg(image).current_dir(elsewhere).stdin(Stdio::null());
         command.env("XDG_RUNTIME_DIR", self.folder());
-        Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+        let log = std::fs::File::create(self.path(PLAIN_LOG)).unwrap();
+        Running::start(command.stdout(Stdio::null()).stderr(log))
+    }
+
+    /// What the last plain restore said of its failure.
+    pub fn said_by_criu(&self) -> String {
+        std::fs::read_to_string(self.path(PLAIN_LOG)).unwrap_or_default()
     }
 }
 

@@ -105,8 +105,9 @@ pub(super) fn restore(
     let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
     let pid = child.start(&writer, deadline, order.deadline)?;
     clock.lap("make the process and its descriptors");
-    let Plan { pager, large, .. } = plan;
-    drop((writer, stand_ins));
+    // With these goes our last copy of the end that the child reports to: its death shows at the other.
+    let Plan { pager, large, files, .. } = plan;
+    drop((writer, stand_ins, files));
     match outcome_with(pager.as_ref(), pid, reader, deadline) {
         Ok(Outcome::Runs) => {
             clock.lap("make its memory and threads");
