@@ -8,6 +8,7 @@
 mod areas;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod borrow;
+pub mod cache;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod call;
 pub mod cpu;

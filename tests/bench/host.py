@@ -29,6 +29,7 @@ def say(*command, **options):
 def header(root, defrost, criu):
     """The host at the beginning of a run."""
     model = [line.split(":", 1)[1].strip() for line in read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    say(criu, "check")  # writes the cache, where that is possible
     check = json.loads(say(defrost, "check", "--json") or "{}")
     git = lambda *words: say("git", "-C", root, *words)  # noqa: E731
     return {

@@ -22,6 +22,8 @@ MOST = 2
 """How many times the rounds asked for may be run to get so many quiet ones."""
 TOUCHED = 5000
 """Pages that the touching request reads, at random."""
+RECORDED_S = 2
+"""How long the working set is recorded."""
 TOUCHING_FROM_MIB = 256
 """From which size on touching them says something."""
 
@@ -39,6 +41,8 @@ class Subject:
         self.original = self.warm.pid
         self.touch = self._touch() if mib >= TOUCHING_FROM_MIB else None
         self.warm.checkpoint(self.image)
+        if self.touch:
+            self._record()
 
     def _touch(self):
         """The request that touches pages, and its correct answer, as the original gives it."""
@@ -46,6 +50,21 @@ class Subject:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.warm.http}{path}", timeout=server.DEADLINE_S) as answer:
             correct = answer.read()
         return probe.Question(self.warm.http, f"GET {path} HTTP/1.0\r\n\r\n".encode(), correct)
+
+    def _record(self):
+        """Has the pages that the touching request needs recorded, as the working set of the image."""
+        command = [*ways(self.warm.bench, self.image)["map"], f"--record={RECORDED_S}"]
+        pid, began = self.warm.bench.spawn(*command)
+        self.warm.pid = self.original
+        probe.first_answer(probe.readyz(self.warm.http), began, server.DEADLINE_S)
+        probe.first_answer(self.touch, time.monotonic_ns(), server.DEADLINE_S)
+        check(command, server.ended(pid))
+        end = time.monotonic() + server.DEADLINE_S
+        while not os.path.exists(os.path.join(self.image, "working-set.bin")):
+            if time.monotonic() > end:
+                raise server.Failed("no working set was recorded")
+            time.sleep(0.05)
+        self.warm.kill()
 
     def image_bytes(self):
         return sum(entry.stat().st_size for entry in os.scandir(self.image))
@@ -74,7 +93,7 @@ def _keep(ran, rounds):
 
 def ways(bench, image):
     """Every way of restoring: its command."""
-    restore = [bench.defrost, "restore", "--detach", image]
+    restore = [bench.defrost, "restore", "--detach", "--no-prefetch", image]
     return {
         "criu": [bench.criu, "restore", "-d", "-v0", "-D", image],
         "defrost-criu": [*restore, "--engine", "criu"],
@@ -101,6 +120,9 @@ def _round(subject):
             samples[f"{way} {name}"] = restore(warm, command, question)
         if subject.touch and way != "copy":
             samples[f"{way} touch"] = restore(warm, command, questions["readyz"], subject.touch)
+        if subject.touch and way in ("map", "fault"):
+            recorded = [word for word in command if word != "--no-prefetch"]
+            samples[f"{way} recorded"] = restore(warm, recorded, questions["readyz"], subject.touch)
     samples["wait-ready"] = _wait_ready(subject)
     return {"others": usage.others(), "samples": samples}
 
@@ -108,17 +130,19 @@ def _round(subject):
 def restore(warm, command, question, second=None):
     """Restores to the first answer, or then to that to a second question, timed by itself; and ends it."""
     pid, began = warm.bench.spawn(*command)
+    extra = {}
     try:
         answer = probe.first_answer(question, began, server.DEADLINE_S)
         if second:
             answer = probe.first_answer(second, time.monotonic_ns(), server.DEADLINE_S)
+            extra["since_start_ms"] = (time.monotonic_ns() - began) / 1e6
     except probe.Late:
         os.killpg(pid, signal.SIGKILL)
         raise
     check(command, server.ended(pid))
     memory = memory_kib(warm.pid)
     warm.kill()
-    return dataclasses.asdict(answer) | {"memory_kib": memory}
+    return dataclasses.asdict(answer) | {"memory_kib": memory} | extra
 
 
 def memory_kib(pid):

@@ -19,6 +19,7 @@ use super::support::Reasons;
 use super::{credentials, exit, prefetch, room, state, threads, vdso};
 use crate::image::Manifest;
 use crate::image::working_set::TouchedRun;
+use crate::sys;
 
 const PAGE: u64 = 4096;
 /// Room for the vDSO with its data while it waits.
@@ -111,15 +112,18 @@ pub(super) fn plan(
     reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
     let Choice { memory, reason: memory_reason, entry } = choose(manifest, &layout, wanted.memory);
     let mut writer = Writer::new(home);
+    // What is cached is mapped sooner as it is asked for than at once, and until then it takes no room.
+    let cached = memory == MemoryMode::Map && sys::cache::is_cached(&pages).unwrap_or(false);
+    let at_once = if cached { &[] } else { wanted.pages };
     let (way, mut pager) = way(memory, manifest, pages, descriptors.free(), &mut files, reasons)?;
     reasons.add_if(
         wanted.record.is_some() && matches!(way, Large::Read),
         "there is nothing to record of memory that is copied",
     );
     let Memory { mut calls, large, handled } =
-        memory::memory(source, &layout, way, wanted.pages, &mut files, &mut writer, reasons);
+        memory::memory(source, &layout, way, at_once, &mut files, &mut writer, reasons);
     if let Some(pager) = &mut pager {
-        let first = prefetch::ranges(wanted.pages, &large);
+        let first = prefetch::ranges(at_once, &large);
         pager.fill(large.clone(), handled, first, wanted.record.cloned());
     }
     let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
