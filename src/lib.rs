@@ -55,19 +55,21 @@
 //! | [`startup`] | what must happen first thing in `main` |
 //! | [`control`] | how a checkpoint is asked for: socket, standard input, FIFO, signals |
 //! | [`adapters`] | listeners, files, standard streams and generators that take part by themselves |
-//! | [`supervise`] | the parent's side: run, restore, signals, exit status |
+//! | [`supervise`] | the parent's side: run, restore, clones, namespaces, signals, exit status |
 //! | [`checkpoint`] | one cycle inside this process: quiesce, audit, dump, wake |
 //! | [`engine`] | what dumps and restores |
 //! | [`context`], [`resource`], [`wake`] | the contract and the ordered registry |
 //! | [`audit`] | what would prevent a checkpoint, by name |
-//! | [`image`] | the image folder: manifest, completeness, verification |
+//! | [`image`] | the image folder: manifest, completeness, verification, dependence, working set |
 //! | [`sys`] | every unsafe line |
 //!
 //! The way of a checkpoint: `control` → [`Subject::checkpoint`] → `checkpoint::cycle` (hooks) → `checkpoint::job` (audit)
 //! → [`engine::criu`] → [`engine::helper`], a process outside of the dumped tree, which completes the image.
 //!
-//! The way of a restore: `cli::restore` → [`mod@image::verify`] → [`supervise::restore`] → [`engine::criu`]; the restored
-//! process continues in `checkpoint::job`, learns from [`engine::channel`] what it was given, and wakes its resources.
+//! The way of a restore: `cli::restore` → [`mod@image::verify`] → [`supervise::restore`], or [`supervise::clones`] in
+//! namespaces → [`engine::auto`] → `engine::instant` (plan → start → the restorer of the crate `criu-restorer`), or else
+//! [`engine::criu`]; the restored process continues in `checkpoint::job`, learns from [`engine::channel`] what it was
+//! given, and wakes its resources.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tier 2: the README's session, run as it stands, and its table, made again from the samples.
+//! Tier 2: the README's sessions, run as they stand, and its table, made again from the samples.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
 
@@ -22,11 +22,22 @@ fn between(start: &str, stop: &str) -> String {
     text[start..start + length].to_owned()
 }
 
+/// The commands of all sessions, one after the other.
+fn sessions() -> String {
+    let text = readme();
+    let parts = text.split("<!-- session:").skip(1).map(|rest| {
+        let (part, _) = rest.split_once("<!-- end of session -->").expect("a session has an end");
+        part.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap()
+    });
+    let parts: Vec<&str> = parts.collect();
+    assert_eq!(parts.len(), 2, "the README has two sessions");
+    parts.concat()
+}
+
 #[test]
 fn the_session_works_as_it_stands() {
     let Some(host) = Host::for_test("the_session_works_as_it_stands") else { return };
-    let block = between("<!-- session:", "<!-- end of session -->");
-    let session = block.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let session = sessions();
     // Installed commands are found in PATH.
     let defrost = Path::new(env!("CARGO_BIN_EXE_defrost")).parent().unwrap();
     let criu = host.criu.parent().unwrap();
@@ -49,6 +60,8 @@ fn the_session_works_as_it_stands() {
     assert!(status.success(), "{said}");
     assert!(said.contains("img is complete"), "{said}");
     assert!(said.contains("generation 2"), "{said}");
+    assert!(said.contains("web-3.sock"), "{said}");
+    assert!(said.contains("img3") && !host.path("img2").exists(), "{said}");
 }
 
 #[test]

@@ -49,8 +49,9 @@ def readme(run, name):
     host = run["host"]
     lines += [
         "",
-        f"`defrost restore` is faster than `criu restore`: {', '.join(faster)}. {_touches(large)} {_resident(large)} "
-        f"{_clones(run['clones'])}",
+        f"`defrost restore` is faster than `criu restore`: {', '.join(faster)}. {_clones(run['clones'])}",
+        "",
+        *_touching(large),
         "",
         f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
         f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache on a "
@@ -58,6 +59,24 @@ def readme(run, name):
         f"[`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _touching(startup):
+    """The request that touches pages, and memory, as a table."""
+    lines = [
+        f"| {startup['mib']} MiB | a first request that reads {startup['touched']:,} random pages, ms | with the restore, ms "
+        "| resident at the first answer, MiB |",
+        "|---|--:|--:|--:|",
+    ]
+    for way, name in TOUCHES.items():
+        if way == "cold touch":
+            lines.append(f"| {name} | {median(startup, way):.1f} | | |")
+            continue
+        plain = way.replace("touch", "readyz").replace("recorded", "readyz")
+        resident = figures.spread(memory(startup, plain, "rss"))["median"] / 1024
+        shown = f"{resident:.1f}" if way.endswith("touch") else ""
+        lines.append(f"| {name} | {median(startup, way):.1f} | {_since_start(startup, way):.1f} | {shown} |")
+    return lines
 
 
 def median(startup, way):

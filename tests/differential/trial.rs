@@ -16,7 +16,7 @@ use crate::support::Host;
 use crate::support::process::{Running, gone};
 
 /// The instant engine's ways to bring memory back.
-const MODES: &[&str] = &["map", "copy"];
+const MODES: &[&str] = &["map", "copy", "fault"];
 /// The most differences in memory that are told.
 const TOLD: usize = 20;
 

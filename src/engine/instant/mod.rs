@@ -16,8 +16,8 @@
 //! | credentials, of each thread | users, groups, capabilities, secure bits, no_new_privs, parent-death signals | labels, users that this user namespace lacks, a parent-death signal when detached |
 //!
 //! Choosing pids takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over the pid namespace. An ordinary user has these in
-//! namespaces of his own, which [`crate::supervise::namespace`] makes; there a server that ran as root is root again,
-//! with the groups and limits of that user.
+//! namespaces of his own, which the supervisor makes; there a server that ran as root is root again, with the groups
+//! and limits of that user.
 //!
 //! Every part of the plan is made by one module, which also says what it cannot carry, so that what is supported
 //! and what is done cannot drift apart. Nothing is started before all have agreed.
