@@ -121,7 +121,7 @@ fn a_process_whose_pager_dies_ends_and_it_is_told() {
     let Some(host) = host("a_process_whose_pager_dies_ends_and_it_is_told") else { return };
     let dumped = dumped(&host, &WARM);
     for victim in ["defrost-pager", "defrost-keeper"] {
-        for served in [0, 1, 50] {
+        for served in [0, 1, 2, 5, 10, 20, 50, 100, 150, 200] {
             let mut supervisor = restored(&host, &["--memory", "fault", EMPTY]);
             if served > 0 {
                 requests(dumped.echo, served);

@@ -161,7 +161,8 @@ impl Transaction {
         if !failures.is_empty() && !self.shared.stay {
             std::process::exit(1);
         }
-        tracing::info!(instance = %restored.instance, generation = restored.generation, "restored");
+        let by = restored.origin.as_deref().map(ToString::to_string);
+        tracing::info!(instance = %restored.instance, generation = restored.generation, by, "restored");
         Outcome::Restored { restored, failures }
     }
 
