@@ -5,10 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use criu_restorer::PROGRAM;
@@ -49,7 +50,21 @@ impl Drop for Folder {
 /// Runs the program with this plan.
 fn run(name: &str, plan: &[u8]) -> Output {
     let folder = Folder::new(name);
-    command(&folder, plan).stdout(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+    start(command(&folder, plan).stdout(Stdio::piped())).wait_with_output().unwrap()
+}
+
+/// Starts it. A test beside this one may have forked while the program was being written, and then holds it open for
+/// writing, until its child becomes another program: execve(2), ETXTBSY.
+fn start(command: &mut Command) -> Child {
+    for _ in 0..1000 {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            started => return started.unwrap(),
+        }
+    }
+    panic!("the program stayed busy");
 }
 
 fn command(folder: &Folder, plan: &[u8]) -> Command {
@@ -79,7 +94,7 @@ fn end_of(folder: &Folder, plan: &[u8]) -> End {
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut child = start(command.stdout(Stdio::null()));
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
