@@ -9,7 +9,7 @@ use std::fs::{self, Permissions};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,6 +23,8 @@ use support::{Host, Server, info, until};
 
 /// An ordinary user, who has nothing here.
 const USER: u32 = 65534;
+/// The copy of the command that this user can reach, in the test's folder.
+const PROGRAM: &str = "server";
 
 fn dumped(host: &Host, arguments: &[&str]) -> Dumped {
     Server::start(host, arguments).checkpoint(host, "img")
@@ -245,16 +247,24 @@ fn a_failure_in_the_namespace_is_told_outside() {
 /// The command as an ordinary user, with a runtime folder of that user's.
 fn by_user(host: &Host, arguments: &[&str]) -> Command {
     let id = USER.to_string();
-    let starter = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
-    let mut command = host.defrost_by(&starter, arguments);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).arg(host.path(PROGRAM)).args(arguments);
+    let mut command = host.at_home(command);
     command.env("XDG_RUNTIME_DIR", host.path("run")).env("TMPDIR", host.path("run"));
     command
 }
 
-/// Gives an image to the ordinary user, who can reach it and has a runtime folder then.
+/// A dumped server whose program the ordinary user can reach, wherever the tests were built.
+fn dumped_where_users_are(host: &Host, arguments: &[&str]) -> Dumped {
+    fs::set_permissions(host.folder(), Permissions::from_mode(0o755)).unwrap();
+    let mut command = host.at_home(Command::new(host.deploy(PROGRAM)));
+    command.args(Server::arguments(arguments)).stdout(Stdio::piped()).stderr(Stdio::null());
+    Server::started(&mut command).checkpoint(host, "img")
+}
+
+/// Gives an image to the ordinary user, who has a runtime folder then.
 #[track_caller]
 fn given_to_user(host: &Host, image: &Path) {
-    fs::set_permissions(host.folder(), Permissions::from_mode(0o755)).unwrap();
     let run = host.path("run");
     fs::create_dir(&run).unwrap();
     let all = fs::read_dir(image).unwrap().map(|entry| entry.unwrap().path());
@@ -285,7 +295,7 @@ fn an_ordinary_user_restores() {
         support::host::skip(name, &reason);
         return;
     }
-    let dumped = dumped(&host, &["--warm-mib", "4", "--exit-with", "7"]);
+    let dumped = dumped_where_users_are(&host, &["--warm-mib", "4", "--exit-with", "7"]);
     let not_his = Done::of(&mut by_user(&host, &["restore", "img"]));
     assert_ne!(not_his.status, 0, "{}", not_his.err);
     given_to_user(&host, &dumped.image);
