@@ -308,14 +308,17 @@ fn a_criu_that_will_not_do_is_told() {
 #[test]
 fn a_restore_without_the_privileges_is_refused() {
     let Some(host) = Host::for_test("a_restore_without_the_privileges_is_refused") else { return };
-    let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
+    // Where another user can reach it, wherever the tests were built.
+    let program = host.deploy("server");
+    let mut command = host.at_home(Command::new(&program));
+    command.args(Server::arguments(&[])).stdout(Stdio::piped()).stderr(Stdio::null());
+    let dumped = Server::started(&mut command).checkpoint(&host, "img");
     let few = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let error = Done::of(&mut host.defrost_by(&few, ["restore", "img", "--engine", "criu"])).failed(HOST);
     assert!(error.contains("restore lacks capabilities") && error.contains("cap_sys_ptrace"), "{error}");
     nothing_runs(&dumped);
 
     // As somebody who may read everything, and has an image of his own.
-    let program = host.deploy("server");
     fs::set_permissions(host.folder(), Permissions::from_mode(0o755)).unwrap();
     Done::of(Command::new("chown").args(["-R", "65534:65534"]).arg(&dumped.image)).worked();
     let mut command = Command::new("setpriv");
