@@ -73,10 +73,11 @@ impl Layout {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn vma(start: u64, end: u64, flags: libc::c_int) -> Vma {
+    /// Private anonymous memory that can be read and written.
+    pub(in super::super) fn vma(start: u64, end: u64, flags: libc::c_int) -> Vma {
         let status = VmaStatus::REGULAR | VmaStatus::ANON_PRIVATE;
         Vma {
             start,

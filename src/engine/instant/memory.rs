@@ -267,18 +267,7 @@ fn finish(vma: &Vma, filled: bool, calls: &mut Vec<Call>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn vma(start: u64, end: u64, flags: libc::c_int) -> Vma {
-        let status = VmaStatus::REGULAR | VmaStatus::ANON_PRIVATE;
-        Vma {
-            start,
-            end,
-            prot: 3,
-            flags: (flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS).cast_unsigned(),
-            status: status.bits(),
-            ..Vma::default()
-        }
-    }
+    use crate::engine::instant::layout::tests::vma;
 
     #[test]
     fn what_lies_together_is_read_at_once_and_cut_at_the_limits() {
