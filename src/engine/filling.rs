@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::wake::Origin;
 
-/// How long a dump waits for the rest, which takes about 0.3 s for each GiB. While something is recorded nothing is
-/// filled unasked, and the process is quiesced meanwhile: it is let go then, and goes on.
+/// How long a dump waits for the rest, which takes as long as copying it. While something is recorded nothing is filled
+/// unasked, and the process is quiesced meanwhile: it is let go then, and goes on.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often it looks: that walks the page tables, about 10 ms for each GiB.
+/// How often it looks: that walks all page tables.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether something may be missing. False again once nothing was found to be, and so in every image.

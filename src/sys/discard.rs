@@ -19,8 +19,8 @@
 //! `MADV_DONTFORK`) does not pass to the fresh memory. `posix_madvise(3)` needs nothing: the C libraries ignore the
 //! one advice that would matter.
 //!
-//! In a process with an entry, the advice of the table's first lines costs some microseconds more each time: for
-//! 4 KiB 3.4 instead of 0.9 µs, for 64 KiB 9.8 instead of 3.5 (Linux 6.18 in a virtual machine).
+//! In a process with an entry, the advice of the table's first lines costs more each time, since it may take several
+//! system calls.
 //!
 //! Not covered, and only right where memory is copied: code that makes the system call by itself (the Go runtime,
 //! the crate rustix), io_uring's form of it, and `process_madvise(2)` on the process itself. The C library's own

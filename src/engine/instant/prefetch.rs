@@ -15,9 +15,9 @@ const MADV_POPULATE_READ: u64 = 22;
 const MADV_POPULATE_WRITE: u64 = 23;
 /// Gaps up to this between pages that were read are brought too: a call costs more than they do.
 const GAP: u64 = 8 * PAGE_SIZE;
-/// Most bytes that are mapped before the process starts: page tables are filled at about 10 GB/s.
+/// Most bytes that are mapped before the process starts, which waits for it.
 const MOST_READ: u64 = 256 << 20;
-/// Most bytes that are copied before it starts: memory is copied at about 5 GB/s.
+/// Most bytes that are copied before it starts: less, since copying takes longer than filling page tables.
 const MOST_WRITTEN: u64 = 32 << 20;
 /// Most calls.
 const MOST_CALLS: usize = 16 * 1024;

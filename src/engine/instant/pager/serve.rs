@@ -15,9 +15,9 @@ use crate::sys::userfault::Pages;
 /// What a fault brings besides its page: what is missing of the 64 KiB around it, as much as the kernel maps around a
 /// fault of a file (mm/memory.c, `fault_around_pages`).
 const AROUND: u64 = 64 * 1024;
-/// What is copied between two looks at who waits: about 0.1 ms.
+/// What is copied between two looks at who waits, so that nobody does for long.
 const STRIDE: u64 = 256 * 1024;
-/// Most copies between two looks, of pieces however small: about 0.1 ms too.
+/// Most copies between two looks, of pieces however small.
 const MOST_COPIES: usize = 64;
 /// How long nobody must have waited for a page before the rest is filled on: who waits comes in bursts.
 const QUIET: Duration = Duration::from_millis(1);
