@@ -149,7 +149,7 @@ impl RestoreError {
             Self::Parameters(_) => Some("check the limits on descriptors and pipes".to_owned()),
             Self::NoParameters => Some("restore it without arguments, --set and --env".to_owned()),
             Self::Unsupported(_) | Self::Start { .. } => {
-                Some("use --engine criu, which restores the same image".to_owned())
+                Some("as root, use --engine criu, which restores the same image".to_owned())
             }
             Self::Image(_) => {
                 Some("look at the image with `defrost inspect`, or restore another one".to_owned())
