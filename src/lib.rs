@@ -50,6 +50,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`cli`] | the `defrost` command (feature `cli`) |
+//! | [`bench`] | how long a start takes, in every way to start a service (feature `cli`) |
 //! | [`server`] | the server that ships with it (feature `cli`) |
 //! | [`app`] | the usual set-up of a server in one call |
 //! | [`startup`] | what must happen first thing in `main` |
@@ -76,6 +77,8 @@
 pub mod adapters;
 pub mod app;
 pub mod audit;
+#[cfg(feature = "cli")]
+pub mod bench;
 pub mod checkpoint;
 #[cfg(feature = "cli")]
 pub mod cli;
