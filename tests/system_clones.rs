@@ -8,6 +8,7 @@ mod support;
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
@@ -104,6 +105,18 @@ fn clones_share_one_address_where_they_shall() {
     nothing_is_left(&host);
 }
 
+/// Three ports in a row that are free, of which the last is held. The kernel gives none of them to others, as it does
+/// above.
+fn last_of_three() -> (u16, TcpListener) {
+    let bind = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
+    let mut rows = (20_000..32_000).step_by(3);
+    rows.find_map(|first: u16| {
+        let (_low, _middle) = (bind(first)?, bind(first + 1)?);
+        Some((first + 2, bind(first + 2)?))
+    })
+    .expect("three free ports in a row")
+}
+
 #[test]
 fn ports_are_given_in_ranges() {
     let Some(host) = Host::for_test("ports_are_given_in_ranges") else { return };
@@ -113,8 +126,7 @@ fn ports_are_given_in_ranges() {
     let one = host.run(["restore", "img", "--clones", "2", "--set", "echo.listen=127.0.0.1:9000"]).failed(2);
     assert!(one.contains("one address for 2 clones") && one.contains("--share-address"), "{one}");
 
-    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = holder.local_addr().unwrap().port();
+    let (taken, holder) = last_of_three();
     let range = format!("echo.listen=127.0.0.1:{}-{taken}", taken - 2);
     let refused = host.run(["restore", "img", "--clones", "3", "--set", &range]).failed(3);
     assert!(refused.contains(&format!("address 127.0.0.1:{taken} of resource echo is in use")), "{refused}");
