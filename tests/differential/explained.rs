@@ -35,6 +35,11 @@ pub const TABLE: &[(&str, Allowance, &str)] = &[
         Any,
         "CRIU's process is a fork (PF_FORKNOEXEC), and the engine's has executed a program",
     ),
+    (
+        "proc * FDSize",
+        Any,
+        "the table of descriptors never shrinks, and CRIU's own lie above the process's (choose_service_fd_base)",
+    ),
     ("process.personality", AsDumped, "CRIU does not set it again"),
     (
         "thread *.registers.floating.xsave.xstate_bv",

@@ -71,6 +71,8 @@ fn only_what_is_in_the_table_may_differ() {
     assert!(!explained("descriptor 7.timerfd.value_nsec.more", "1", "2", "3"));
     assert!(explained("process.personality", "40000", "0", "40000"));
     assert!(!explained("process.personality", "40000", "40000", "0"));
+    assert!(explained("proc 7 FDSize", "", "128", "64"));
+    assert!(!explained("proc 7 stat 38", "", "1", "2"));
     assert!(!explained("thread 7.registers.general.ax", "1", "1", "2"));
     assert!(TABLE.iter().all(|(pattern, _, reason)| !pattern.starts_with('*') && !reason.is_empty()));
 }
