@@ -51,6 +51,7 @@ pub const KINDS: &[Kind] = kinds! {
         code_made_at_run_time,
         moved_break,
         sparse,
+        neighbours,
         growing,
         places,
         locked,

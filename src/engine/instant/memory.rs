@@ -107,14 +107,16 @@ pub(super) fn memory(
         let arguments = [piece.start, piece.len, prot, flags.into(), pages, piece.offset];
         calls.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
     }
-    reads(&read, pages, writer, &mut calls);
     let mut handled: Vec<Range<u64>> = Vec::new();
     if let Large::Filled(handing) = way {
         handled
             .extend(large.iter().map(|piece| layout.vmas()[piece.vma].start..layout.vmas()[piece.vma].end));
         handled.dedup();
+        // Before anything is read: until its faults are told, the kernel may make a mapping one with its neighbour,
+        // and what is read there a huge page with zeros for what is to be filled.
         calls.extend(pager::calls(handing, &handled, writer));
     }
+    reads(&read, pages, writer, &mut calls);
     for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         finish(vma, *filled, &mut calls);
     }

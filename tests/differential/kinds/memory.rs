@@ -254,6 +254,25 @@ pub fn sparse(play: &mut Play) {
     play.expect(!sys::is_readable(region.start + len / 32), "what could not be touched can be read");
 }
 
+/// A small mapping and a large one side by side, which the kernel keeps apart since the large one was moved there. Made
+/// again they could be one, and with huge pages for all memory a page of the first would bring zeros of the second.
+pub fn neighbours(play: &mut Play) {
+    const HUGE: usize = 2 << 20;
+    const MOVE_THERE: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let room = Region::new(4 * HUGE);
+    let start = room.start.next_multiple_of(HUGE);
+    let small = Region { start, len: 3 * PAGE };
+    let large = Region::new(HUGE);
+    let target = start + small.len;
+    small.fill(1);
+    large.fill(2);
+    call(libc::SYS_mremap, &[large.start, HUGE, HUGE, MOVE_THERE as usize, target]).unwrap();
+    let large = Region { start: target, len: HUGE };
+    play.dump();
+    play.expect(small.holds(1), "the small mapping has changed");
+    play.expect(large.holds(2), "the large mapping has changed");
+}
+
 /// A mapping that grows downwards, other than the main thread's stack.
 pub fn growing(play: &mut Play) {
     /// Far from where the kernel puts mappings, so that there is room below it.
