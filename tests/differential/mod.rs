@@ -75,6 +75,7 @@ pub const KINDS: &[Kind] = kinds! {
         storm is restless,
         expired,
         posix_timers,
+        late_timer,
         clocks;
     files:
         events,

@@ -48,6 +48,7 @@ mod start;
 mod state;
 pub mod support;
 mod threads;
+mod timers;
 mod vdso;
 
 pub use obstacles::obstacles;

@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use criu_images::{IntervalTimer, PosixTimer, TaskCore};
+use criu_images::TaskCore;
 use criu_restorer::plan::{Call, Step, Writer};
 use rustix::process::{Resource, getrlimit};
 
@@ -11,11 +11,9 @@ use super::plan::{any, exactly};
 use super::source::Source;
 use super::support::Reasons;
 use super::threads::signal_number;
-use crate::image::machine::Machine;
+use super::timers;
 use crate::image::verify::{effective_capabilities, in_initial_user_namespace};
 
-/// prctl(2): have timer_create(2) take the id that it is given. Linux 6.15.
-const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
 const PR_SET_MM_MAP: u64 = 14;
 const CAP_SYS_RESOURCE: u32 = 24;
 /// By `RLIMIT_*` number, as include/uapi/asm-generic/resource.h has them.
@@ -80,19 +78,7 @@ fn personality(recorded: u32) -> Option<u32> {
 pub(super) fn late(source: &Source, writer: &mut Writer, reasons: &mut Reasons) -> Vec<Call> {
     let mut calls = Vec::new();
     if let Some(timers) = &source.task.timers {
-        for (which, timer) in [&timers.real, &timers.cpu_user, &timers.cpu_total].into_iter().enumerate() {
-            calls.extend(interval(which as u64, timer, writer));
-        }
-        let ids = |on: u64| any(Step::Timers, libc::SYS_prctl, &[PR_TIMER_CREATE_RESTORE_IDS, on, 0, 0, 0]);
-        if !timers.posix.is_empty() {
-            reasons.add_if(
-                !restores_timer_ids(),
-                "the process has timers, and the kernel cannot restore their ids (Linux 6.15)",
-            );
-            calls.push(ids(1));
-            calls.extend(timers.posix.iter().flat_map(|timer| posix(timer, writer)));
-            calls.push(ids(0));
-        }
+        calls.extend(timers::calls(timers, writer, reasons));
     }
     calls.extend(limits(&source.task, writer, reasons));
     for signal in source.task.signals.iter().flat_map(|queue| &queue.signals) {
@@ -124,13 +110,6 @@ pub(super) fn dumpable(source: &Source) -> Option<Call> {
         2 if changed && chosen() => Some(Call { exact: 1, expected: 2, ..control(libc::PR_GET_DUMPABLE, 0) }),
         _ => Some(control(libc::PR_SET_DUMPABLE, 0)),
     }
-}
-
-/// Whether the kernel is new enough. Only its release is looked at: the processor takes long to tell of itself.
-fn restores_timer_ids() -> bool {
-    let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
-    let machine = Machine { kernel: release.unwrap_or_default(), ..Machine::default() };
-    machine.kernel_version().is_some_and(|version| version >= (6, 15))
 }
 
 /// `struct prctl_mm_map`: addresses, auxiliary vector and program.
@@ -167,32 +146,6 @@ fn dispositions(task: &TaskCore, writer: &mut Writer) -> Vec<Call> {
         any(Step::Signals, libc::SYS_rt_sigaction, &[u64::from(signal.unsigned_abs()), at, 0, 8])
     };
     settable.zip(&task.sigactions).map(one).collect()
-}
-
-fn interval(which: u64, timer: &IntervalTimer, writer: &mut Writer) -> Option<Call> {
-    if timer.value_sec == 0 && timer.value_usec == 0 {
-        return None;
-    }
-    let words = [timer.interval_sec, timer.interval_usec, timer.value_sec, timer.value_usec];
-    let at = writer.data(&words.map(u64::to_ne_bytes).concat());
-    Some(any(Step::Timers, libc::SYS_setitimer, &[which, at, 0]))
-}
-
-/// Makes a timer with the id that it had, and arms it.
-fn posix(timer: &PosixTimer, writer: &mut Writer) -> [Call; 2] {
-    // struct sigevent: value, signal, way, thread; padded to 64 bytes.
-    let mut event = timer.value.to_ne_bytes().to_vec();
-    event.extend(timer.signal.to_ne_bytes());
-    event.extend(timer.notify.to_ne_bytes());
-    event.extend(timer.notify_thread_id.unwrap_or(0).to_ne_bytes());
-    event.resize(64, 0);
-    let (event, id) = (writer.data(&event), writer.data(&timer.id.to_ne_bytes()));
-    let words = [timer.interval_sec, timer.interval_nsec, timer.value_sec, timer.value_nsec];
-    let setting = writer.data(&words.map(u64::to_ne_bytes).concat());
-    [
-        any(Step::Timers, libc::SYS_timer_create, &[timer.clock_id.into(), event, id]),
-        any(Step::Timers, libc::SYS_timer_settime, &[timer.id.into(), 0, setting, 0]),
-    ]
 }
 
 /// Limits that differ from those that the process would inherit from us.

@@ -94,6 +94,23 @@ pub fn storm(play: &mut Play) {
     }
 }
 
+/// A timer that was made after many others: its id has to be asked for, since making as many again would take long.
+pub fn late_timer(play: &mut Play) {
+    let mut event = [0, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0];
+    let mut id = 0_u32;
+    let arguments = [libc::CLOCK_MONOTONIC as usize, sys::address(&mut event), sys::address(&mut id)];
+    for _ in 0..100 {
+        call(libc::SYS_timer_create, &arguments).unwrap();
+        call(libc::SYS_timer_delete, &[id as usize]).unwrap();
+    }
+    call(libc::SYS_timer_create, &arguments).unwrap();
+    let mut words = [0_u64, 0, 5000, 0];
+    call(libc::SYS_timer_settime, &[id as usize, 0, sys::address(&mut words), 0]).unwrap();
+    play.dump();
+    call(libc::SYS_timer_gettime, &[id as usize, sys::address(&mut words)]).unwrap();
+    play.expect((1..=5000).contains(&words[2]), "the timer has another time left");
+}
+
 /// Timers of timer_create(2): ids with gaps, every way to tell, relative and absolute, running and not.
 pub fn posix_timers(play: &mut Play) {
     const SIGEV_THREAD_ID: u64 = 4;
