@@ -50,7 +50,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`cli`] | the `defrost` command (feature `cli`) |
-//! | [`bench`] | how long a start takes, in every way to start a service (feature `cli`) |
+//! | [`mod@bench`] | how long a start takes, in every way to start a service (feature `cli`) |
 //! | [`server`] | the server that ships with it (feature `cli`) |
 //! | [`app`] | the usual set-up of a server in one call |
 //! | [`startup`] | what must happen first thing in `main` |
