@@ -1,7 +1,7 @@
 //! Reading a plan that lies in memory. Trusts nothing in it that it can check: an offset outside of the plan
 //! gives `None`.
 
-use crate::wire::{Header, MAGIC, Part, SIZE_LIMIT, VERSION};
+use crate::wire::{Header, MAGIC, MOST_HELPERS, Part, SIZE_LIMIT, VERSION};
 
 /// A plan in memory.
 pub(crate) struct Plan {
@@ -20,6 +20,7 @@ pub(crate) fn is_plan(header: &Header) -> bool {
         && end <= header.space_end
         && [header.code, header.scratch, header.park, header.stacks].into_iter().all(inside)
         && header.threads.count > 0
+        && header.helpers <= MOST_HELPERS
 }
 
 impl Plan {

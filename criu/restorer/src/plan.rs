@@ -105,10 +105,16 @@ impl Writer {
     /// Adds a list of calls.
     pub fn calls(&mut self, calls: &[Call]) -> Part {
         self.list(calls, |call, words| {
-            words.extend([u64::from(call.step) | u64::from(call.exact) << 32, call.number]);
+            words.extend([u64::from(call.step) | u64::from(call.outcome) << 32, call.number]);
             words.extend(call.arguments);
             words.push(call.expected);
         })
+    }
+
+    /// Adds jobs, each a list of calls.
+    pub fn jobs(&mut self, jobs: &[Vec<Call>]) -> Part {
+        let lists: Vec<Part> = jobs.iter().map(|calls| self.calls(calls)).collect();
+        self.list(&lists, |list, words| words.push(u64::from(list.offset) | u64::from(list.count) << 32))
     }
 
     /// Adds a list of threads, the leader first.
@@ -157,7 +163,8 @@ impl Writer {
         for moved in h.moves {
             words.extend([moved.offset.cast_unsigned(), moved.len, moved.target]);
         }
-        words.extend([part(h.calls), part(h.threads), part(h.finish), u64::from(h.spare)]);
+        words.extend([h.maps, h.jobs, h.calls, h.threads, h.finish].map(part));
+        words.push(u64::from(h.spare) | u64::from(h.helpers) << 32);
         for (place, word) in self.bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }

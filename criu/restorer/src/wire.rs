@@ -3,13 +3,22 @@
 /// The first eight bytes of a plan.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEFRPLAN");
 /// Changes with every change of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most that a plan may take. A plan of 1,000 mappings and 200 threads takes about 1 MiB.
 pub const SIZE_LIMIT: u64 = 64 * 1024 * 1024;
 /// Bytes of stack for each thread while the program runs in it.
 pub const STACK: u64 = 8 * 1024;
 /// Room for a copy of the program.
 pub const CODE_ROOM: u64 = 32 * 1024;
+
+/// The most helpers that a plan may ask for.
+pub const MOST_HELPERS: u32 = 8;
+/// What a [`Call`] must give: no error.
+pub const NO_ERROR: u32 = 0;
+/// What a [`Call`] must give: the expected result.
+pub const EXPECTED: u32 = 1;
+/// What a [`Call`] must give: nothing. It may fail.
+pub const ANYTHING: u32 = 2;
 
 /// A part of the plan: where it begins, in bytes, and how many items (for a frame: bytes) it has.
 #[repr(C)]
@@ -41,9 +50,10 @@ pub struct Header {
     pub code: u64,
     /// Where in it the vDSO waits meanwhile, with its data pages.
     pub scratch: u64,
-    /// Where in it two words lie that threads sleep at.
+    /// Where in it a page of zeros lies, for the words that tasks sleep at and agree by.
     pub park: u64,
-    /// End of the stacks, of [`STACK`] bytes for each thread, the last of which is the leader's.
+    /// End of the stacks, of [`STACK`] bytes for each thread, or, where these are more, for the leader and each helper.
+    /// The last is the leader's.
     pub stacks: u64,
     /// End of the address space that is emptied.
     pub space_end: u64,
@@ -51,7 +61,12 @@ pub struct Header {
     pub gadget: u64,
     /// What the kernel mapped into every program, and where the restored one expects it.
     pub moves: [Move; 3],
-    /// [`Call`]s that make the memory and everything else that belongs to the process.
+    /// [`Call`]s that come first: they make mappings.
+    pub maps: Part,
+    /// [`Part`]s, which are lists of [`Call`]s that fill the mappings. Each list is worked off in its order; of the
+    /// lists each may be taken by another task, at any time.
+    pub jobs: Part,
+    /// [`Call`]s that make everything else that belongs to the process, once its memory is filled.
     pub calls: Part,
     /// [`Thread`]s, the leader first.
     pub threads: Part,
@@ -59,8 +74,8 @@ pub struct Header {
     pub finish: Part,
     /// The first descriptor that is only for the restore; it and all above are closed.
     pub spare: u32,
-    /// Not used.
-    pub padding: u32,
+    /// How many tasks help with the jobs, at most [`MOST_HELPERS`]. They are gone before there are threads.
+    pub helpers: u32,
 }
 
 /// A mapping of the kernel's that moves.
@@ -81,13 +96,13 @@ pub struct Move {
 pub struct Call {
     /// What it is a part of: a [`Step`], for the report of a failure.
     pub step: u32,
-    /// Whether the result must be `expected`; otherwise anything but an error will do.
-    pub exact: u32,
+    /// What the result must be: [`NO_ERROR`], [`EXPECTED`] or [`ANYTHING`].
+    pub outcome: u32,
     /// Its number.
     pub number: u64,
     /// Its arguments. The plan lies at a known address, so they may point into it.
     pub arguments: [u64; 6],
-    /// See `exact`.
+    /// See `outcome`.
     pub expected: u64,
 }
 
@@ -117,7 +132,8 @@ pub struct Thread {
 pub struct Report {
     /// A [`Step`].
     pub step: u32,
-    /// Which of the step's calls, counted from the start of its list; which thread, when it is about threads.
+    /// Which of the step's calls, counted from the start of its list; which thread, when it is about threads; which
+    /// job, when it is about one.
     pub index: u32,
     /// The kernel's error number; 0 when the result was not the expected one.
     pub errno: i32,

@@ -13,12 +13,15 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use criu_restorer::PROGRAM;
-use criu_restorer::plan::{CODE_ROOM, Call, Header, Part, Report, STACK, Step, Thread, Writer};
+use criu_restorer::plan::{
+    ANYTHING, CODE_ROOM, Call, EXPECTED, Header, MOST_HELPERS, Part, Report, STACK, Step, Thread, Writer,
+};
 
 const HOME: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
 const SYS_MMAP: u64 = 9;
 const SYS_CLOSE: u64 = 3;
+const SYS_MPROTECT: u64 = 10;
 const SYS_GETTID: u64 = 186;
 const SYS_EXIT_GROUP: u64 = 231;
 const EBADF: i32 = 9;
@@ -117,11 +120,17 @@ fn call(number: u64, arguments: &[u64]) -> Call {
 
 /// A plan of these calls for a process of one thread.
 fn plan(calls: &[Call], change: impl FnOnce(&mut Header)) -> Vec<u8> {
+    plan_with(&[], calls, change)
+}
+
+/// The same, with jobs to do before, and room for as many helpers as there may be.
+fn plan_with(jobs: &[Vec<Call>], calls: &[Call], change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let mut writer = Writer::new(HOME);
+    let jobs = writer.jobs(jobs);
     let calls = writer.calls(calls);
     let threads = writer.threads(&[Thread::default()]);
     let code = HOME + writer.len().next_multiple_of(PAGE);
-    let end = code + CODE_ROOM + 2 * PAGE + STACK;
+    let end = code + CODE_ROOM + 2 * PAGE + STACK * u64::from(1 + MOST_HELPERS);
     let mut header = Header {
         report: 1,
         home_len: end - HOME,
@@ -130,6 +139,7 @@ fn plan(calls: &[Call], change: impl FnOnce(&mut Header)) -> Vec<u8> {
         park: code + CODE_ROOM + PAGE,
         stacks: end,
         space_end: 0x7fff_ffff_f000,
+        jobs,
         calls,
         threads,
         spare: 3,
@@ -154,7 +164,7 @@ fn it_works_from_an_otherwise_empty_address_space() {
     // Where the kernel has put its own text, and just below the end: both are free again.
     let page = |at: u64| {
         let arguments = [at, PAGE, 3, 0x10_0022, u64::MAX, 0];
-        Call { exact: 1, expected: at, ..call(SYS_MMAP, &arguments) }
+        Call { outcome: EXPECTED, expected: at, ..call(SYS_MMAP, &arguments) }
     };
     let calls = [page(0x1000_0000), page(0x7fff_ffff_e000), call(SYS_EXIT_GROUP, &[0])];
     let output = run("empty", &plan(&calls, |_| {}));
@@ -170,10 +180,51 @@ fn a_call_that_fails_is_reported_with_its_step() {
 
 #[test]
 fn a_result_that_was_not_expected_is_a_failure() {
-    let wrong = Call { exact: 1, expected: 0, ..call(SYS_GETTID, &[]) };
+    let wrong = Call { outcome: EXPECTED, expected: 0, ..call(SYS_GETTID, &[]) };
     let output = run("unexpected", &plan(&[wrong], |_| {}));
     assert_eq!(output.status.code(), Some(FAILED));
     assert_eq!(report(&output), Report { step: Step::Process as u32, index: 0, errno: 0 });
+}
+
+/// A call that makes a page, and one that there must be a page for.
+fn page(number: u64) -> [Call; 2] {
+    let at = 0x1000_0000 + number * PAGE;
+    let made =
+        Call { outcome: EXPECTED, expected: at, ..call(SYS_MMAP, &[at, PAGE, 3, 0x10_0022, u64::MAX, 0]) };
+    [made, call(SYS_MPROTECT, &[at, PAGE, 1])]
+}
+
+#[test]
+fn every_job_is_done_once_whoever_does_it() {
+    // What is made twice is an error, and so is what is not there later.
+    for count in [0, 1, 1000] {
+        let jobs: Vec<Vec<Call>> = (0..count).map(|number| page(number).to_vec()).collect();
+        let mut calls: Vec<Call> = (0..count).map(|number| page(number)[1]).collect();
+        calls.push(call(SYS_EXIT_GROUP, &[7]));
+        for helpers in [0, 1, MOST_HELPERS] {
+            let output = run("jobs", &plan_with(&jobs, &calls, |header| header.helpers = helpers));
+            assert_eq!(output.status.code(), Some(7), "{count} jobs, {helpers} helpers: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_fails_ends_all_and_is_reported() {
+    let mut jobs: Vec<Vec<Call>> = (0..100).map(|number| page(number).to_vec()).collect();
+    jobs[70].push(call(SYS_CLOSE, &[99]));
+    for helpers in [0, MOST_HELPERS] {
+        let plan = plan_with(&jobs, &[call(SYS_EXIT_GROUP, &[7])], |header| header.helpers = helpers);
+        let output = run("failing-job", &plan);
+        assert_eq!(output.status.code(), Some(FAILED));
+        assert_eq!(report(&output), Report { step: Step::Process as u32, index: 70, errno: EBADF });
+    }
+}
+
+#[test]
+fn a_call_that_may_fail_does_no_harm() {
+    let attempt = Call { outcome: ANYTHING, expected: 5, ..call(SYS_CLOSE, &[99]) };
+    let output = run("attempt", &plan(&[attempt, call(SYS_EXIT_GROUP, &[7])], |_| {}));
+    assert_eq!(output.status.code(), Some(7));
 }
 
 #[test]
@@ -187,7 +238,8 @@ fn what_is_no_plan_is_refused() {
     let stacks = plan(&[], |header| header.stacks = HOME - PAGE);
     let nobody = plan(&[], |header| header.threads = Part::default());
     let hole = plan(&[], |header| header.space_end = HOME);
-    let cases: [(&str, &[u8]); 8] = [
+    let crowd = plan(&[], |header| header.helpers = MOST_HELPERS + 1);
+    let cases: [(&str, &[u8]); 9] = [
         ("nothing", &[]),
         ("cut", &good[..100]),
         ("magic", &magic),
@@ -196,6 +248,7 @@ fn what_is_no_plan_is_refused() {
         ("stacks", &stacks),
         ("nobody", &nobody),
         ("hole", &hole),
+        ("crowd", &crowd),
     ];
     for (name, plan) in cases {
         assert_eq!(run(name, plan).status.code(), Some(FAILED), "{name}");

@@ -4,7 +4,7 @@
 //! takes a privilege is done by then. The module must not know what else a thread does.
 
 use criu_images::Credentials;
-use criu_restorer::plan::{Call, Step, Writer};
+use criu_restorer::plan::{Call, EXPECTED, Step, Writer};
 
 use super::plan::any;
 use super::source::Source;
@@ -252,7 +252,7 @@ fn become_user(all: libc::c_long, for_files: libc::c_long, ids: [u32; 4]) -> Vec
     if files != effective {
         for (id, before) in [(files, effective), (NOBODY_AT_ALL, files)] {
             let told = any(Step::Credentials, for_files, &[id]);
-            calls.push(Call { exact: 1, expected: before, ..told });
+            calls.push(Call { outcome: EXPECTED, expected: before, ..told });
         }
     }
     calls

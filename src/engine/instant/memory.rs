@@ -8,6 +8,7 @@ use std::ops::Range;
 use criu_images::{Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step, Writer};
 
+use super::fill::{self, Filling};
 use super::large::{Large, divide};
 use super::layout::{Layout, SPACE_END};
 use super::locks;
@@ -18,10 +19,6 @@ use super::support::Reasons;
 use super::{prefetch, vdso};
 use crate::image::working_set::TouchedRun;
 
-/// Most vectors of one preadv(2): UIO_MAXIOV.
-const VECTORS: usize = 1024;
-/// Most bytes of one preadv(2); the kernel's limit is 2 GiB less a page.
-const BYTES: u64 = 1 << 30;
 /// madvise(2).
 const MADV_GUARD_INSTALL: u64 = 102;
 /// mmap(2), Linux 6.11: memory that the kernel may take back, which then reads as zeros.
@@ -61,7 +58,11 @@ pub(super) struct Piece {
 /// Memory that comes back.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Calls that bring it.
+    /// Calls that make mappings, and have the faults of some told.
+    pub(super) maps: Vec<Call>,
+    /// How pages are read into them.
+    pub(super) filling: Filling,
+    /// Calls that do the rest.
     pub(super) calls: Vec<Call>,
     /// Pieces that are mapped, or left to be filled.
     pub(super) large: Vec<Run>,
@@ -89,10 +90,10 @@ pub(super) fn memory(
     let (large, read) = divide(pieces, layout.vmas(), way);
     let mut filled = vec![false; layout.vmas().len()];
     read.iter().for_each(|piece| filled[piece.vma] = true);
-    let mut calls = Vec::new();
+    let mut maps = Vec::new();
     for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         match mapping(vma, *filled, backing) {
-            Ok(call) => calls.push(call),
+            Ok(call) => maps.push(call),
             Err(reason) => reasons.add(reason),
         }
     }
@@ -105,7 +106,7 @@ pub(super) fn memory(
         let reserve = vma.flags & libc::MAP_NORESERVE.cast_unsigned();
         let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED).cast_unsigned() | reserve;
         let arguments = [piece.start, piece.len, prot, flags.into(), pages, piece.offset];
-        calls.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
+        maps.push(exactly(Step::Map, libc::SYS_mmap, &arguments, piece.start));
     }
     let mut handled: Vec<Range<u64>> = Vec::new();
     if let Large::Filled(handing) = way {
@@ -114,9 +115,10 @@ pub(super) fn memory(
         handled.dedup();
         // Before anything is read: until its faults are told, the kernel may make a mapping one with its neighbour,
         // and what is read there a huge page with zeros for what is to be filled.
-        calls.extend(pager::calls(handing, &handled, writer));
+        maps.extend(pager::calls(handing, &handled, writer));
     }
-    reads(&read, pages, writer, &mut calls);
+    let filling = fill::filling(&read, pages, writer);
+    let mut calls = Vec::new();
     for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         finish(vma, *filled, &mut calls);
     }
@@ -127,7 +129,7 @@ pub(super) fn memory(
     let run = |piece: &Piece| Run { start: piece.start, end: piece.start + piece.len, offset: piece.offset };
     let protected = |piece: &Piece| (run(piece), layout.vmas()[piece.vma].prot);
     calls.extend(prefetch::calls(wanted, mapped.iter().map(protected)));
-    Memory { calls, large: large.iter().map(run).collect(), handled }
+    Memory { maps, filling, calls, large: large.iter().map(run).collect(), handled }
 }
 
 /// What a mapping is, if it is nothing that can be made again here.
@@ -225,34 +227,6 @@ fn mapping(vma: &Vma, filled: bool, backing: &mut dyn Backing) -> Result<Call, S
     Ok(exactly(Step::Map, libc::SYS_mmap, &arguments, vma.start))
 }
 
-/// Reads pieces, as many at once as lie together in the file.
-fn reads(pieces: &[Piece], pages: u64, writer: &mut Writer, calls: &mut Vec<Call>) {
-    let mut left = pieces.iter().flat_map(chunks).peekable();
-    while let Some(first) = left.next() {
-        let (mut vectors, mut len) = (vec![first.start, first.len], first.len);
-        while let Some(next) = left.next_if(|next| {
-            next.offset == first.offset + len && vectors.len() / 2 < VECTORS && len + next.len <= BYTES
-        }) {
-            vectors.extend([next.start, next.len]);
-            len += next.len;
-        }
-        let count = (vectors.len() / 2) as u64;
-        let at = writer.data(&vectors.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
-        let arguments = [pages, at, count, first.offset, 0];
-        calls.push(exactly(Step::Fill, libc::SYS_preadv, &arguments, len));
-    }
-}
-
-/// A piece, cut to what one call may read.
-fn chunks(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
-    let piece = *piece;
-    (0..piece.len.div_ceil(BYTES)).map(move |number| {
-        let skipped = number * BYTES;
-        let len = (piece.len - skipped).min(BYTES);
-        Piece { start: piece.start + skipped, len, offset: piece.offset + skipped, ..piece }
-    })
-}
-
 /// Protects and advises on a mapping whose pages are in place.
 fn finish(vma: &Vma, filled: bool, calls: &mut Vec<Call>) {
     let write = libc::PROT_WRITE.cast_unsigned();
@@ -270,22 +244,6 @@ fn finish(vma: &Vma, filled: bool, calls: &mut Vec<Call>) {
 mod tests {
     use super::*;
     use crate::engine::instant::layout::tests::vma;
-
-    #[test]
-    fn what_lies_together_is_read_at_once_and_cut_at_the_limits() {
-        let mut writer = Writer::new(0);
-        let piece = |start, len, offset| Piece { start, len, offset, vma: 0 };
-        let mut calls = Vec::new();
-        let pieces =
-            [piece(0x1000, 0x1000, 0), piece(0x9000, 0x2000, 0x1000), piece(0x2_0000, 0x1000, 0x8000)];
-        reads(&pieces, 5, &mut writer, &mut calls);
-        let expected: Vec<(u64, u64)> = calls.iter().map(|call| (call.arguments[2], call.expected)).collect();
-        assert_eq!(expected, [(2, 0x3000), (1, 0x1000)]);
-        calls.clear();
-        reads(&[piece(0, 2 * BYTES + 0x1000, 0)], 5, &mut writer, &mut calls);
-        let expected: Vec<u64> = calls.iter().map(|call| call.expected).collect();
-        assert_eq!(expected, [BYTES, BYTES, 0x1000]);
-    }
 
     #[test]
     fn mappings_of_other_kinds_are_told() {

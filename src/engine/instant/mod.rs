@@ -28,6 +28,7 @@ mod choice;
 mod credentials;
 mod descriptors;
 mod exit;
+mod fill;
 mod frame;
 mod large;
 mod layout;

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use criu_restorer::plan::{CODE_ROOM, Call, Header, SIZE_LIMIT, STACK, Step, Thread, Writer};
+use criu_restorer::plan::{
+    CODE_ROOM, Call, EXPECTED, Header, MOST_HELPERS, SIZE_LIMIT, STACK, Step, Thread, Writer,
+};
 
 use super::MemoryMode;
 use super::backing::Files;
@@ -64,7 +66,7 @@ pub(super) fn any(step: Step, number: libc::c_long, arguments: &[u64]) -> Call {
 
 /// A system call that must give this result.
 pub(super) fn exactly(step: Step, number: libc::c_long, arguments: &[u64], expected: u64) -> Call {
-    Call { exact: 1, expected, ..any(step, number, arguments) }
+    Call { outcome: EXPECTED, expected, ..any(step, number, arguments) }
 }
 
 /// Adds a text with a zero byte at its end; gives its address.
@@ -92,7 +94,7 @@ pub(super) fn plan(
     let floor = descriptors.floor();
     let layout = Layout::of(source);
     let moves = vdso::moves(source, reasons);
-    let Some(home) = layout.hole(SIZE_LIMIT + room(source.threads.len() as u64)) else {
+    let Some(home) = layout.hole(SIZE_LIMIT + room(source.threads.len() as u64, MOST_HELPERS)) else {
         reasons.add("the address space has no hole for the restorer".to_owned());
         return Ok(None);
     };
@@ -120,13 +122,13 @@ pub(super) fn plan(
         wanted.record.is_some() && matches!(way, Large::Read),
         "there is nothing to record of memory that is copied",
     );
-    let Memory { mut calls, large, handled } =
+    let Memory { maps, filling, mut calls, large, handled } =
         memory::memory(source, &layout, way, at_once, &mut files, &mut writer, reasons);
     if let Some(pager) = &mut pager {
         let first = prefetch::ranges(at_once, &large);
         pager.fill(large.clone(), handled, first, wanted.record.cloned());
     }
-    let entered = entry.map(|entry| entry.calls(files.pages(), &calls));
+    let entered = entry.map(|entry| entry.calls(files.pages(), &maps));
     calls.extend(entered.unwrap_or_default());
     calls.extend(state::early(source, program, &mut writer, reasons));
     calls.extend(shared.calls());
@@ -148,9 +150,12 @@ pub(super) fn plan(
         report,
         moves,
         gadget: code.gadget,
+        maps: writer.calls(&maps),
+        jobs: writer.jobs(&filling.jobs),
         calls: writer.calls(&calls),
         finish: writer.calls(&finish),
         spare: floor.unsigned_abs(),
+        helpers: filling.helpers,
         ..Header::default()
     };
     let bytes = lay_out(header, home, &threads, writer).map_err(std::io::Error::other)?;
@@ -183,7 +188,8 @@ fn way<'a>(
 }
 
 /// What the restorer needs beside the plan, in bytes.
-fn room(threads: u64) -> u64 {
+fn room(threads: u64, helpers: u32) -> u64 {
+    let threads = threads.max(1 + u64::from(helpers));
     CODE_ROOM + SCRATCH + PAGE + (threads * STACK).next_multiple_of(PAGE)
 }
 
@@ -196,7 +202,7 @@ fn lay_out(
 ) -> Result<Vec<u8>, criu_restorer::plan::TooLarge> {
     let threads_at = writer.threads(threads);
     let code = home + writer.len().next_multiple_of(PAGE);
-    let stacks = code + room(threads.len() as u64);
+    let stacks = code + room(threads.len() as u64, header.helpers);
     let header = Header {
         threads: threads_at,
         code,

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use criu_images::TaskCore;
-use criu_restorer::plan::{Call, Step, Writer};
+use criu_restorer::plan::{Call, EXPECTED, Step, Writer};
 use rustix::process::{Resource, getrlimit};
 
 use super::credentials;
@@ -107,7 +107,9 @@ pub(super) fn dumpable(source: &Source) -> Option<Call> {
     match source.memory.dumpable? {
         1 if !changed => None,
         1 => Some(control(libc::PR_SET_DUMPABLE, 1)),
-        2 if changed && chosen() => Some(Call { exact: 1, expected: 2, ..control(libc::PR_GET_DUMPABLE, 0) }),
+        2 if changed && chosen() => {
+            Some(Call { outcome: EXPECTED, expected: 2, ..control(libc::PR_GET_DUMPABLE, 0) })
+        }
         _ => Some(control(libc::PR_SET_DUMPABLE, 0)),
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod number {
     pub(crate) const SCHED_YIELD: usize = 24;
     pub(crate) const MREMAP: usize = 25;
     pub(crate) const NANOSLEEP: usize = 35;
+    pub(crate) const EXIT: usize = 60;
     pub(crate) const FUTEX: usize = 202;
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const CLONE3: usize = 435;
