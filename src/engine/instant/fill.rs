@@ -1,8 +1,10 @@
-//! Reading pages: in jobs that several tasks share. It must not know why these
+//! Reading pages: in jobs that several tasks share, into huge pages where there are any. It must not know why these
 //! pages are read and others are not.
 
+use criu_images::Vma;
 use criu_restorer::plan::{Call, MOST_HELPERS, Step, Writer};
 
+use super::huge;
 use super::memory::Piece;
 use super::plan::exactly;
 
@@ -24,9 +26,18 @@ pub(super) struct Filling {
     pub(super) helpers: u32,
 }
 
-/// Has pieces read.
-pub(super) fn filling(pieces: &[Piece], pages: u64, writer: &mut Writer) -> Filling {
-    let jobs = jobs(pieces, pages, writer);
+/// Has pieces read. `small` says that the process has no huge pages.
+pub(super) fn filling(
+    pieces: &[Piece],
+    vmas: &[Vma],
+    small: bool,
+    pages: u64,
+    writer: &mut Writer,
+) -> Filling {
+    let inside = |piece: &Piece| huge::inside(piece.start, piece.len).1;
+    let wanted = pieces.iter().filter(|piece| huge::may_hold(&vmas[piece.vma])).map(inside).sum();
+    let mut left = if small { 0 } else { huge::at_hand(wanted) };
+    let jobs = jobs(pieces, vmas, &mut left, pages, writer);
     let total: u64 = pieces.iter().map(|piece| piece.len).sum();
     let helpers = if total < 2 * SHARE { 0 } else { helpers(total, tasks_at_once()) };
     Filling { jobs, helpers }
@@ -42,8 +53,8 @@ fn helpers(total: u64, at_once: u64) -> u32 {
     u32::try_from(tasks.saturating_sub(1)).unwrap_or(0).min(MOST_HELPERS)
 }
 
-/// Reads pieces, as many at once as lie together in the file.
-fn jobs(pieces: &[Piece], pages: u64, writer: &mut Writer) -> Vec<Vec<Call>> {
+/// Reads pieces, as many at once as lie together in the file; `left` huge pages may be used.
+fn jobs(pieces: &[Piece], vmas: &[Vma], left: &mut u64, pages: u64, writer: &mut Writer) -> Vec<Vec<Call>> {
     let mut jobs = Vec::new();
     let mut chunks = pieces.iter().flat_map(chunks).peekable();
     while let Some(first) = chunks.next() {
@@ -55,15 +66,23 @@ fn jobs(pieces: &[Piece], pages: u64, writer: &mut Writer) -> Vec<Vec<Call>> {
             together.push(next);
             len += next.len;
         }
+        let mut job = Vec::new();
+        for chunk in together.iter().filter(|chunk| huge::may_hold(&vmas[chunk.vma])) {
+            let (start, count) = huge::inside(chunk.start, chunk.len);
+            let count = count.min(*left);
+            *left -= count;
+            job.extend(huge::calls(start, count));
+        }
         let vectors = together.iter().flat_map(|chunk| [chunk.start, chunk.len]);
         let at = writer.data(&vectors.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>());
         let arguments = [pages, at, together.len() as u64, first.offset, 0];
-        jobs.push(vec![exactly(Step::Fill, libc::SYS_preadv, &arguments, len)]);
+        job.push(exactly(Step::Fill, libc::SYS_preadv, &arguments, len));
+        jobs.push(job);
     }
     jobs
 }
 
-/// A piece, cut where a job would have to end.
+/// A piece, cut where a job would have to end, at addresses that huge pages could begin at.
 fn chunks(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
     let piece = *piece;
     let end = piece.start + piece.len;
@@ -79,13 +98,14 @@ fn chunks(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::instant::layout::tests::vma;
 
     fn piece(start: u64, len: u64, offset: u64) -> Piece {
         Piece { start, len, offset, vma: 0 }
     }
 
-    fn of(pieces: &[Piece]) -> Vec<Vec<Call>> {
-        jobs(pieces, 5, &mut Writer::new(0))
+    fn of(pieces: &[Piece], left: &mut u64) -> Vec<Vec<Call>> {
+        jobs(pieces, &[vma(0, 1 << 40, 0)], left, 5, &mut Writer::new(0))
     }
 
     fn read(jobs: &[Vec<Call>]) -> Vec<(u64, u64)> {
@@ -96,12 +116,12 @@ mod tests {
     fn what_lies_together_is_read_at_once_and_cut_at_the_limits() {
         let pieces =
             [piece(0x1000, 0x1000, 0), piece(0x9000, 0x2000, 0x1000), piece(0x2_0000, 0x1000, 0x8000)];
-        assert_eq!(read(&of(&pieces)), [(2, 0x3000), (1, 0x1000)]);
+        assert_eq!(read(&of(&pieces, &mut 0)), [(2, 0x3000), (1, 0x1000)]);
         let long = [piece(JOB - 0x1000, 2 * JOB + 0x2000, 0)];
-        assert_eq!(read(&of(&long)), [(1, 0x1000), (1, JOB), (1, JOB), (1, 0x1000)]);
+        assert_eq!(read(&of(&long, &mut 0)), [(1, 0x1000), (1, JOB), (1, JOB), (1, 0x1000)]);
         let many: Vec<Piece> =
             (0..1025).map(|number| piece(number * 0x2000, 0x1000, number * 0x1000)).collect();
-        assert_eq!(read(&of(&many)), [(1024, 1024 << 12), (1, 0x1000)]);
+        assert_eq!(read(&of(&many, &mut 0)), [(1024, 1024 << 12), (1, 0x1000)]);
     }
 
     #[test]
@@ -113,6 +133,15 @@ mod tests {
             (at.start, at.offset) = (at.start + chunk.len, at.offset + chunk.len);
         }
         assert_eq!(at.start, long.start + long.len);
+    }
+
+    #[test]
+    fn huge_pages_are_made_as_far_as_there_are_any() {
+        let mut left = 10;
+        let jobs = of(&[piece(huge::HUGE - 0x1000, 2 * JOB, 0)], &mut left);
+        // Seven up to the first cut, then three of eight; each list has the read, and a call for them all.
+        assert_eq!(jobs.iter().map(Vec::len).collect::<Vec<_>>(), [7 + 2, 3 + 2, 1]);
+        assert_eq!(left, 0);
     }
 
     #[test]

@@ -117,7 +117,8 @@ pub(super) fn memory(
         // and what is read there a huge page with zeros for what is to be filled.
         maps.extend(pager::calls(handing, &handled, writer));
     }
-    let filling = fill::filling(&read, pages, writer);
+    let small = source.memory.thp_disabled == Some(true);
+    let filling = fill::filling(&read, layout.vmas(), small, pages, writer);
     let mut calls = Vec::new();
     for (vma, filled) in layout.vmas().iter().zip(&filled).filter(|(vma, _)| !vdso::is_kernels(vma)) {
         finish(vma, *filled, &mut calls);

@@ -30,6 +30,7 @@ mod descriptors;
 mod exit;
 mod fill;
 mod frame;
+mod huge;
 mod large;
 mod layout;
 mod locks;

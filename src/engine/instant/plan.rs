@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 use criu_restorer::plan::{
-    CODE_ROOM, Call, EXPECTED, Header, MOST_HELPERS, SIZE_LIMIT, STACK, Step, Thread, Writer,
+    ANYTHING, CODE_ROOM, Call, EXPECTED, Header, MOST_HELPERS, SIZE_LIMIT, STACK, Step, Thread, Writer,
 };
 
 use super::MemoryMode;
@@ -67,6 +67,11 @@ pub(super) fn any(step: Step, number: libc::c_long, arguments: &[u64]) -> Call {
 /// A system call that must give this result.
 pub(super) fn exactly(step: Step, number: libc::c_long, arguments: &[u64], expected: u64) -> Call {
     Call { outcome: EXPECTED, expected, ..any(step, number, arguments) }
+}
+
+/// A system call that may fail.
+pub(super) fn perhaps(step: Step, number: libc::c_long, arguments: &[u64]) -> Call {
+    Call { outcome: ANYTHING, ..any(step, number, arguments) }
 }
 
 /// Adds a text with a zero byte at its end; gives its address.
