@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::client::{get, requests};
+use support::host::Done;
 use support::process::{Running, end, gone, lives};
 use support::server::{Dumped, NAME, info};
 use support::{Host, Server, until, within};
@@ -292,4 +293,38 @@ fn nothing_is_recorded_of_what_is_copied() {
     let told = host.run(["restore", "img", "--engine", "criu", "--record"]).failed(2);
     assert!(told.contains("instant engine"), "{told}");
     assert!(!lives(dumped.pid));
+}
+
+/// The line of `--verbose` about how a process was restored, from an image on a file system that is mounted noexec.
+/// It is the command that runs there, and what it restores.
+fn from_noexec(host: &Host, more: &[&str]) -> Done {
+    let script = r#"mount -t tmpfs -o noexec,mode=0700 none still && cp -a img still/ && exec "$@""#;
+    let arguments = ["--verbose", "restore", "still/img", "--engine", "instant", "--detach"];
+    let starter = ["unshare", "--mount", "sh", "-c", script, "sh"];
+    Done::of(&mut host.defrost_by(&starter, arguments.iter().chain(more)))
+}
+
+#[test]
+fn memory_that_may_become_executable_is_not_mapped_from_noexec() {
+    let Some(host) = Host::for_test("memory_that_may_become_executable_is_not_mapped_from_noexec") else {
+        return;
+    };
+    let dumped = dumped(&host, &["--warm-mib", "8"]);
+    fs::create_dir(host.path("still")).unwrap();
+    let told = from_noexec(&host, &["--memory", "map"]).failed(1);
+    assert!(told.contains("mounted noexec") && told.contains("--memory copy"), "{told}");
+    assert!(!lives(dumped.pid));
+    for more in [&[][..], &["--memory", "copy"]] {
+        let done = from_noexec(&host, more);
+        let told = done.err.clone();
+        done.worked();
+        assert!(!more.is_empty() || told.contains("mounted noexec"), "{told}");
+        requests(dumped.echo, 10);
+        assert_eq!(get(dumped.http, "/checksum").0, 200);
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", dumped.pid)).unwrap();
+        let flags: Vec<&str> = smaps.lines().filter(|line| line.starts_with("VmFlags:")).collect();
+        let never = flags.iter().filter(|line| line.contains(" wr ") && !line.contains(" me ")).count();
+        assert_eq!(never, 0, "no memory that may be written is barred from ever being executed");
+        end(dumped.pid);
+    }
 }

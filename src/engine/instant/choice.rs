@@ -9,12 +9,16 @@
 //! `__libc_calloc`: `max_system_mem` of the main arena, `mprotect_size` of a heap of another), and what it cuts
 //! off lies below that. Its realloc extends large blocks, which `seams` sees to.
 
+use std::fs::File;
+
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step};
+use rustix::fs::StatVfsMountFlags;
 
 use super::MemoryMode;
 use super::layout::Layout;
 use super::plan::exactly;
+use super::support::Reasons;
 use crate::image::Manifest;
 use crate::sys::ledger::ANCHORS;
 
@@ -26,6 +30,9 @@ const MOST_SEAMS: usize = 16_384;
 /// futex(2): sets a word, and wakes up to none of those who wait for it.
 const FUTEX_WAKE_OP_PRIVATE: u64 = 5 | 128;
 
+const NEVER_EXECUTABLE: &str = "the image is on a file system that is mounted noexec, and memory that is mapped from \
+     there can never become executable; use --memory copy or fault, or move the image";
+
 /// A way, which is never [`MemoryMode::Auto`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
@@ -36,10 +43,22 @@ pub(super) struct Choice {
     pub(super) entry: Option<Entry>,
 }
 
-/// Chooses. Copying asks nothing of the process: it is what is left, and where another such way has its place.
-pub(super) fn choose(manifest: &Manifest, layout: &Layout, wanted: MemoryMode) -> Choice {
+/// Chooses, for an image on a file system of which memory may be `executable` or not. Copying asks nothing of the
+/// process: it is what is left, and where another such way has its place. What was asked for and must not be is a
+/// reason against the restore.
+pub(super) fn choose(
+    manifest: &Manifest,
+    layout: &Layout,
+    executable: bool,
+    wanted: MemoryMode,
+    reasons: &mut Reasons,
+) -> Choice {
+    reasons.add_if(wanted == MemoryMode::Map && !executable, NEVER_EXECUTABLE);
     let entry = entry(manifest, layout);
     let (memory, reason) = match (wanted, &entry) {
+        (MemoryMode::Auto, _) if !executable => {
+            (MemoryMode::Copy, "the image's file system is mounted noexec")
+        }
         (MemoryMode::Auto, Ok(_)) if manifest.seams.len() > MOST_SEAMS => {
             (MemoryMode::Copy, "the process has too many large blocks of memory to map around")
         }
@@ -50,6 +69,15 @@ pub(super) fn choose(manifest: &Manifest, layout: &Layout, wanted: MemoryMode) -
         (wanted, _) => (wanted, "it was asked for"),
     };
     Choice { memory, reason, entry: entry.ok().filter(|_| memory == MemoryMode::Map) }
+}
+
+/// Whether memory that is mapped from this file can ever be executed. Where it cannot, mprotect(2) refuses later what
+/// memory of the process's own may become, such as code that it makes as it runs.
+///
+/// # Errors
+/// The kernel's own.
+pub(super) fn is_executable(pages: &File) -> std::io::Result<bool> {
+    Ok(!rustix::fs::fstatvfs(pages)?.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 /// A place in the process's ledger.
@@ -121,6 +149,13 @@ mod tests {
         Vma { start, end, prot: 3, status: (VmaStatus::REGULAR | kind).bits(), ..Vma::default() }
     }
 
+    fn chosen(manifest: &Manifest, layout: &Layout, executable: bool, wanted: MemoryMode) -> Choice {
+        let mut reasons = Reasons::default();
+        let choice = choose(manifest, layout, executable, wanted, &mut reasons);
+        assert_eq!(!reasons.is_empty(), wanted == MemoryMode::Map && !executable, "{reasons:?}");
+        choice
+    }
+
     /// A process that has been restored by mapping so many times.
     fn layout(used: u64) -> Layout {
         let free_from = ANCHORS_AT + used * PAGE_SIZE;
@@ -142,7 +177,7 @@ mod tests {
     }
 
     fn reason(manifest: &Manifest, layout: &Layout) -> &'static str {
-        let choice = choose(manifest, layout, MemoryMode::Auto);
+        let choice = chosen(manifest, layout, true, MemoryMode::Auto);
         assert_eq!((choice.memory, choice.entry), (MemoryMode::Copy, None));
         choice.reason
     }
@@ -150,7 +185,7 @@ mod tests {
     #[test]
     fn a_process_that_heeds_its_ledger_is_mapped() {
         for used in [0, 3] {
-            let choice = choose(&heeding(), &layout(used), MemoryMode::Auto);
+            let choice = chosen(&heeding(), &layout(used), true, MemoryMode::Auto);
             assert_eq!(choice.memory, MemoryMode::Map);
             let anchor = ANCHORS_AT + used * PAGE_SIZE;
             assert_eq!(choice.entry, Some(Entry { count_at: COUNT, count: used + 1, anchor }));
@@ -166,7 +201,7 @@ mod tests {
             unused,
             vma(ANCHORS_AT + PAGE_SIZE, end, VmaStatus::ANON_PRIVATE),
         ]);
-        let entry = choose(&heeding(), &layout, MemoryMode::Auto).entry.unwrap();
+        let entry = chosen(&heeding(), &layout, true, MemoryMode::Auto).entry.unwrap();
         assert_eq!((entry.count, entry.anchor), (1, ANCHORS_AT));
     }
 
@@ -190,19 +225,32 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_done() {
-        let copy = choose(&heeding(), &layout(0), MemoryMode::Copy);
+        let copy = chosen(&heeding(), &layout(0), true, MemoryMode::Copy);
         assert_eq!((copy.memory, copy.entry, copy.reason), (MemoryMode::Copy, None, "it was asked for"));
-        let map = choose(&heeding(), &layout(0), MemoryMode::Map);
+        let map = chosen(&heeding(), &layout(0), true, MemoryMode::Map);
         assert!(map.memory == MemoryMode::Map && map.entry.is_some());
         let mut other = heeding();
         other.subject.ledger = None;
-        let map = choose(&other, &layout(0), MemoryMode::Map);
+        let map = chosen(&other, &layout(0), true, MemoryMode::Map);
         assert_eq!((map.memory, map.entry), (MemoryMode::Map, None));
     }
 
     #[test]
+    fn what_could_not_be_executed_is_not_mapped_unasked() {
+        let choice = chosen(&heeding(), &layout(0), false, MemoryMode::Auto);
+        assert_eq!((choice.memory, choice.entry), (MemoryMode::Copy, None));
+        assert!(choice.reason.contains("noexec"), "{}", choice.reason);
+        assert_eq!(
+            chosen(&heeding(), &layout(0), false, MemoryMode::Map).memory,
+            MemoryMode::Map,
+            "and refused"
+        );
+        assert!(is_executable(&tempfile::tempfile().unwrap()).is_ok());
+    }
+
+    #[test]
     fn an_entry_is_made_only_where_something_is_mapped() {
-        let entry = choose(&heeding(), &layout(0), MemoryMode::Map).entry.unwrap();
+        let entry = chosen(&heeding(), &layout(0), true, MemoryMode::Map).entry.unwrap();
         assert_eq!(entry.calls(5, &[]), []);
         let mapped = exactly(Step::Map, libc::SYS_mmap, &[0x10_0000, 0x4_0000, 3, 0, 5, 0], 0x10_0000);
         let calls = entry.calls(5, &[mapped]);

@@ -77,12 +77,15 @@ pub enum MemoryMode {
     /// Large pieces are private mappings of the image's pages file, which must stay as it is while the process
     /// lives.
     ///
+    /// The image must not be on a file system that is mounted noexec: its memory could never become executable.
+    ///
     /// A page that a process gives back by `MADV_DONTNEED` would then show the file again instead of zeros, and
     /// memory that it extends by `mremap` would go on with the file. A process that links this library has its own
     /// [`madvise`](crate::sys::discard) and [`mremap`](crate::sys::remap), which make up for it, whatever its
     /// allocator. They say what they do not cover: code that makes these system calls without the C library.
     Map,
-    /// All of it is read into memory of the process's own.
+    /// All of it is read into memory of the process's own, by as many tasks as pay, and into huge pages where these are
+    /// free and would be filled.
     Copy,
     /// Large pieces are memory of the process's own, filled by a [`pager`] when they are asked for, and bit by bit
     /// otherwise. It takes CAP_SYS_PTRACE: [`pager::possible`].

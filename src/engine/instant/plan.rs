@@ -9,7 +9,7 @@ use criu_restorer::plan::{
 
 use super::MemoryMode;
 use super::backing::Files;
-use super::choice::{Choice, choose};
+use super::choice::{Choice, choose, is_executable};
 use super::descriptors::{Descriptors, descriptors};
 use super::large::Large;
 use super::layout::{Layout, SPACE_END};
@@ -117,7 +117,8 @@ pub(super) fn plan(
     });
     let code = exit::code(source, &layout);
     reasons.add_if(code.is_none(), "no code was found that the threads could leave through");
-    let Choice { memory, reason: memory_reason, entry } = choose(manifest, &layout, wanted.memory);
+    let Choice { memory, reason: memory_reason, entry } =
+        choose(manifest, &layout, is_executable(&pages)?, wanted.memory, reasons);
     let mut writer = Writer::new(home);
     // What is cached is mapped sooner as it is asked for than at once, and until then it takes no room.
     let cached = memory == MemoryMode::Map && sys::cache::is_cached(&pages).unwrap_or(false);
