@@ -4,6 +4,9 @@
 //! of what is there, which takes that one page is. Only memory that is filled whole comes back so: the process takes
 //! no more of it than in small pages.
 
+use std::fs;
+use std::path::Path;
+
 use criu_images::{PAGE_SIZE, Vma, VmaStatus};
 use criu_restorer::plan::{Call, Step};
 
@@ -16,27 +19,45 @@ const LEAST: u64 = 8;
 /// Most that are asked for, since each takes a call in the plan.
 const MOST: u64 = 1 << 16;
 const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
+const VIRTIO: &str = "/sys/bus/virtio/devices";
+/// The number of a memory balloon among virtual devices, and of the feature.
+const BALLOON: &str = "0x0005";
+const REPORTING: usize = 5;
 const FREE: &str = "/proc/buddyinfo";
 /// Pages of a huge one, as a power of two.
 const ORDER: usize = 9;
 /// madvise(2), Linux 6.1.
-const MADV_COLLAPSE: u64 = 25;
+pub(super) const MADV_COLLAPSE: u64 = 25;
 /// Advice of madvise(2), by number, that huge pages go against.
 const ADVICE_AGAINST: u64 = 1 << libc::MADV_NOHUGEPAGE | 1 << libc::MADV_MERGEABLE;
 
 /// The huge pages that may be used for `wanted` of them.
 ///
 /// None where the administrator wants none, or where they come unasked. And none beyond those that are free: to make
-/// them the kernel moves other memory away, which takes longer than small pages.
+/// them the kernel moves other memory away, which takes longer than small pages. Nor where those that are free have been
+/// given back to the host of a virtual machine, which has to find memory for them then.
 pub(super) fn at_hand(wanted: u64) -> u64 {
     if wanted < LEAST {
         return 0;
     }
-    let setting = |name: &str| std::fs::read_to_string(format!("{SETTINGS}/{name}")).unwrap_or_default();
+    let setting = |name: &str| fs::read_to_string(format!("{SETTINGS}/{name}")).unwrap_or_default();
     if !setting("enabled").contains("[madvise]") || setting("hpage_pmd_size").trim() != HUGE.to_string() {
         return 0;
     }
-    free(&std::fs::read_to_string(FREE).unwrap_or_default()).min(wanted).min(MOST)
+    if is_reporting(VIRTIO.as_ref()) {
+        return 0;
+    }
+    free(&fs::read_to_string(FREE).unwrap_or_default()).min(wanted).min(MOST)
+}
+
+/// Whether free memory is reported to the host, which is done in pieces of the size of huge pages: virtio specification
+/// 1.2, 5.5, the feature VIRTIO_BALLOON_F_REPORTING of a memory balloon. `devices` has a folder for each device.
+fn is_reporting(devices: &Path) -> bool {
+    let said = |device: &Path, what: &str| fs::read_to_string(device.join(what)).unwrap_or_default();
+    fs::read_dir(devices).into_iter().flatten().flatten().map(|entry| entry.path()).any(|device| {
+        said(&device, "device").trim() == BALLOON
+            && said(&device, "features").as_bytes().get(REPORTING) == Some(&b'1')
+    })
 }
 
 /// How many are free, by /proc/buddyinfo: of each zone the number of free blocks of one page, two, four and so on. A
@@ -91,6 +112,24 @@ mod tests {
         }
         assert!(at_hand(MOST + 5) <= MOST);
         assert_eq!(at_hand(LEAST - 1), 0);
+    }
+
+    #[test]
+    fn a_balloon_that_reports_is_told_from_one_that_does_not() {
+        let devices = tempfile::tempdir().unwrap();
+        assert!(!is_reporting(devices.path()) && !is_reporting("/no/such/folder".as_ref()));
+        for (name, device, features, reports) in [
+            ("virtio0", "0x0002", "11111111", false),
+            ("virtio1", "0x0005", "11111011", false),
+            ("virtio2", "0x0005", "0", false),
+            ("virtio3", "0x0005", "00000100", true),
+        ] {
+            let folder = devices.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("device"), format!("{device}\n")).unwrap();
+            fs::write(folder.join("features"), format!("{features}\n")).unwrap();
+            assert_eq!(is_reporting(devices.path()), reports, "{name}");
+        }
     }
 
     #[test]
