@@ -189,7 +189,7 @@ fn an_image_is_not_replaced_while_memory_is_filled_from_it() {
     let mut supervisor = restored(&host, &["--memory", "fault", EMPTY]);
     requests(dumped.echo, 1);
     let told = host.run(["checkpoint", NAME, "img"]).failed(1);
-    assert!(told.contains("cannot be replaced"), "{told}");
+    assert!(told.contains("cannot be replaced") && told.contains("when its pager ends"), "{told}");
     assert_eq!(get(dumped.http, "/checksum").0, 200);
     kill_under(&mut supervisor, &dumped);
 }
@@ -295,8 +295,8 @@ fn nothing_is_recorded_of_what_is_copied() {
     assert!(!lives(dumped.pid));
 }
 
-/// The line of `--verbose` about how a process was restored, from an image on a file system that is mounted noexec.
-/// It is the command that runs there, and what it restores.
+/// Restores, with these further arguments, from a copy of the image on a file system that is mounted noexec. Only the
+/// command and what it restores see that.
 fn from_noexec(host: &Host, more: &[&str]) -> Done {
     let script = r#"mount -t tmpfs -o noexec,mode=0700 none still && cp -a img still/ && exec "$@""#;
     let arguments = ["--verbose", "restore", "still/img", "--engine", "instant", "--detach"];

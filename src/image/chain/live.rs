@@ -3,6 +3,7 @@
 //! Looks into /proc only: a process in another PID namespace, or one whose mappings we may not read, is not seen.
 //! Such a process keeps its memory whatever happens to the name of the file; what it loses is its next checkpoint.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,6 +17,9 @@ use crate::image::process;
 /// The most that is read of the mappings of one process: Linux allows 65,530 of them unless told otherwise.
 const MAPS_LIMIT: u64 = 64 << 20;
 
+/// What a pager calls itself.
+pub const PAGER: &CStr = c"defrost-pager";
+
 /// A process that has memory mapped from an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapper {
@@ -23,6 +27,8 @@ pub struct Mapper {
     pub pid: u32,
     /// Its command line, shortened.
     pub command: String,
+    /// Whether it is a pager: it fills the memory of another process from there, and ends when that has all of it.
+    pub pager: bool,
 }
 
 impl fmt::Display for Mapper {
@@ -42,11 +48,16 @@ pub fn mappers(folder: &Path) -> Vec<Mapper> {
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let mut found: Vec<u32> = pids.filter(|pid| maps_of(*pid).lines().any(|line| wanted.has(line))).collect();
     found.sort_unstable();
-    found.into_iter().map(|pid| Mapper { pid, command: command(pid) }).collect()
+    found.into_iter().map(|pid| Mapper { pid, command: command(pid), pager: is_pager(pid) }).collect()
 }
 
 fn command(pid: u32) -> String {
     process::holder(pid).map(|holder| holder.command).unwrap_or_default()
+}
+
+fn is_pager(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().as_bytes() == PAGER.to_bytes()
 }
 
 /// Empty for a process that has ended, or that we may not look into.

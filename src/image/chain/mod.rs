@@ -57,6 +57,10 @@ impl Users {
             Some(image) => {
                 format!("make what depends on it whole first: defrost image flatten '{}'", image.display())
             }
+            None if self.processes.iter().all(|process| process.pager) => {
+                "wait until the restored process has all of its memory, which is when its pager ends"
+                    .to_owned()
+            }
             None => "end the process first: its next checkpoint needs the image".to_owned(),
         }
     }
@@ -81,11 +85,13 @@ mod tests {
 
     #[test]
     fn users_are_named_and_counted() {
-        let processes = vec![Mapper { pid: 7, command: "shop --warm".into() }];
+        let processes = vec![Mapper { pid: 7, command: "shop --warm".into(), pager: false }];
         let users = Users { images: vec!["/srv/img1".into()], processes: processes.clone() };
         assert_eq!(users.to_string(), "image /srv/img1, process 7 (shop --warm)");
         assert!(users.hint().contains("defrost image flatten '/srv/img1'"));
         assert!(Users { images: Vec::new(), processes }.hint().contains("end the process"));
+        let pager = Mapper { pid: 9, command: "defrost restore".into(), pager: true };
+        assert!(Users { images: Vec::new(), processes: vec![pager] }.hint().contains("when its pager ends"));
         let many = Users { images: vec!["/i".into(); NAMED + 3], processes: Vec::new() };
         assert!(many.to_string().ends_with("image /i and 3 more"));
         let folder = tempfile::tempdir().unwrap();

@@ -17,13 +17,13 @@ use super::missing::Missing;
 use super::serve::{End, Work, comes};
 use super::space::{Space, Touch};
 use crate::engine::keeper::LOST;
+use crate::image::chain::live::PAGER;
 use crate::image::working_set::WorkingSet;
 use crate::sys::message;
 use crate::sys::process::{Fork, exit_now, fork_sharing_descriptors};
 use crate::sys::userfault::{Pages, Userfault};
 
 const KEEPER: &CStr = c"defrost-keeper";
-const PAGER: &CStr = c"defrost-pager";
 /// The pager's exit status when it could not go on.
 const FAILED: i32 = 1;
 /// How long forked processes are looked for after the restored one was ended.
