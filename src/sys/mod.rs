@@ -17,6 +17,7 @@ pub mod descriptors;
 pub mod discard;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod ledger;
+pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod namespace;
