@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
 use super::Options;
-use super::failure::{FAILED, Failure, USAGE};
+use super::failure::{FAILED, Failure, HOST, USAGE};
 use super::restore::seconds;
 use crate::Subject;
 use crate::adapters::{LogFile, Stdio};
@@ -20,7 +20,8 @@ use crate::control::{Control, ControlError, ControlOptions};
 use crate::engine::criu::CriuEngine;
 use crate::engine::simulated::SimulatedEngine;
 use crate::server::{
-    MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock, WarmError, WarmOptions,
+    CONNECTION_LIMIT, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock, WarmError,
+    WarmOptions,
 };
 
 /// Most worker threads unless told otherwise: each is one more thread to restore, and one more thread id that has
@@ -76,6 +77,10 @@ pub(super) struct Arguments {
     /// How long connections may take to finish before a checkpoint and at a stop
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     drain: f64,
+    /// How many connections each listener serves at a time; further ones wait in its backlog. The soft limit on open
+    /// files is raised where it is too low for that
+    #[arg(long, value_name = "N", default_value_t = CONNECTION_LIMIT as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
     /// Take requests such as `checkpoint DIR` from standard input, by the word `stdin`, or from a FIFO, which is
     /// made if it is missing. The control socket is there anyway. May be given once for each
     #[arg(long, value_name = "stdin|FIFO")]
@@ -206,6 +211,7 @@ fn server_options(arguments: &Arguments) -> ServerOptions {
             .clone()
             .map(|file| MotdOptions { file, max_age: Duration::from_secs_f64(arguments.motd_max_age) }),
         drain: Duration::from_secs_f64(arguments.drain),
+        connections: arguments.connections as usize,
         reuse_port: arguments.reuse_port,
         clock: WallClock::default(),
     }
@@ -222,9 +228,11 @@ fn not_controlled(error: &ControlError) -> Failure {
 fn not_started(error: &ServerError) -> Failure {
     let text = match error {
         ServerError::Listen { .. } | ServerError::Motd { .. } => format!("--{error}"),
+        ServerError::Descriptors { .. } => format!("--connections: {error}"),
         ServerError::Random(_) => error.to_string(),
     };
-    Failure::new(FAILED, format!("{text}; nothing runs"), error.hint())
+    let status = if matches!(error, ServerError::Descriptors { .. }) { HOST } else { FAILED };
+    Failure::new(status, format!("{text}; nothing runs"), error.hint())
 }
 
 /// Says where it listens. Whoever started it may have closed standard output, which is no reason to end.

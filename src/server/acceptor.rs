@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{StuckConnections, TcpListener, Tracked};
 
-/// How many connections one listener serves at a time; further ones wait in its backlog. Two listeners of this
-/// size stay below 1024 open files, the usual soft limit, and leave some to the rest of the process.
+/// How many connections one listener serves at a time unless it is told otherwise; further ones wait in its backlog. Two
+/// listeners of this size stay below 1024 open files, the usual soft limit, and leave some to the rest of the process.
 pub const CONNECTION_LIMIT: usize = 480;
 
 /// The pause after a failed accept: too many open files, say, does not pass by trying at once.
@@ -28,8 +28,8 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Has `serve` called with each connection. Must be called in a tokio runtime.
-    pub(super) fn start<F, R>(listener: TcpListener, serve: F) -> Self
+    /// Has `serve` called with each connection, of which `limit` are served at a time. Must be called in a tokio runtime.
+    pub(super) fn start<F, R>(listener: TcpListener, limit: usize, serve: F) -> Self
     where
         F: Fn(Tracked<TcpStream>) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
@@ -39,7 +39,7 @@ impl Acceptor {
         let accepting = Arc::clone(&listener);
         let task = tokio::spawn(async move {
             tokio::select! {
-                () = accept(&accepting, &serve) => {}
+                () = accept(&accepting, limit, &serve) => {}
                 _ = stopped.changed() => {}
             }
         });
@@ -66,12 +66,12 @@ impl Acceptor {
     }
 }
 
-async fn accept<F, R>(listener: &TcpListener, serve: &F)
+async fn accept<F, R>(listener: &TcpListener, limit: usize, serve: &F)
 where
     F: Fn(Tracked<TcpStream>) -> R,
     R: Future<Output = ()> + Send + 'static,
 {
-    let seats = Arc::new(Semaphore::new(CONNECTION_LIMIT));
+    let seats = Arc::new(Semaphore::new(limit));
     loop {
         // Nobody closes the semaphore.
         let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };

@@ -20,6 +20,7 @@ pub mod warm;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::adapters::{DEFAULT_DRAIN_LIMIT, Rng, StuckConnections, TcpListener, TcpOptions};
+use crate::sys::limits::{TooFewDescriptors, allow_descriptors};
 use crate::{Registration, Subject};
 use acceptor::Acceptor;
 pub use acceptor::CONNECTION_LIMIT;
@@ -41,6 +43,9 @@ pub use motd::MotdOptions;
 use routes::App;
 use warm::Warm;
 pub use warm::{Progress, WarmError, WarmOptions};
+
+/// Descriptors beside those of connections: files, sockets, the runtime's, and what a checkpoint opens for a moment.
+const OTHER_DESCRIPTORS: usize = 64;
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -55,6 +60,8 @@ pub struct ServerOptions {
     pub motd: Option<MotdOptions>,
     /// How long connections may take to finish, before a checkpoint and when the server stops.
     pub drain: Duration,
+    /// How many connections each listener serves at a time; further ones wait in its backlog.
+    pub connections: usize,
     /// Whether the ports may be shared with clones (`SO_REUSEPORT`).
     pub reuse_port: bool,
     /// What tells the age of the message of the day.
@@ -62,7 +69,7 @@ pub struct ServerOptions {
 }
 
 impl Default for ServerOptions {
-    /// Nothing served, 5 s to drain, the system's clock.
+    /// Nothing served, 5 s to drain, [`CONNECTION_LIMIT`], the system's clock.
     fn default() -> Self {
         Self {
             echo: None,
@@ -70,6 +77,7 @@ impl Default for ServerOptions {
             warm: None,
             motd: None,
             drain: DEFAULT_DRAIN_LIMIT,
+            connections: CONNECTION_LIMIT,
             reuse_port: false,
             clock: WallClock::default(),
         }
@@ -122,6 +130,14 @@ pub enum ServerError {
         /// Why not.
         source: io::Error,
     },
+    /// This process may not have that many connections.
+    #[error("{connections} connections at a time: {source}")]
+    Descriptors {
+        /// How many each listener was to serve.
+        connections: usize,
+        /// The limit.
+        source: TooFewDescriptors,
+    },
     /// The kernel has no random numbers.
     #[error("random numbers: {0}")]
     Random(#[source] io::Error),
@@ -130,19 +146,21 @@ pub enum ServerError {
 impl ServerError {
     /// What to do about it, where that is known.
     #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Listen { source, .. } => Some(match source.kind() {
+    pub fn hint(&self) -> Option<Cow<'static, str>> {
+        let hint = match self {
+            Self::Listen { source, .. } => match source.kind() {
                 io::ErrorKind::AddrInUse => {
                     "end the process that listens there, or choose another port; port 0 takes a free one"
                 }
                 io::ErrorKind::AddrNotAvailable => "give an address of this host",
                 io::ErrorKind::PermissionDenied => "take a port from 1024 on",
                 _ => "give IP:PORT, [IP6]:PORT or HOST:PORT",
-            }),
-            Self::Motd { .. } => Some("give a readable text file of at most 64 KiB"),
-            Self::Random(_) => None,
-        }
+            },
+            Self::Motd { .. } => "give a readable text file of at most 64 KiB",
+            Self::Descriptors { source, .. } => return Some(source.hint().into()),
+            Self::Random(_) => return None,
+        };
+        Some(hint.into())
     }
 }
 
@@ -168,6 +186,7 @@ impl Server {
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
     pub fn start(options: ServerOptions, subject: &Subject) -> Result<Self, ServerError> {
+        allow_connections(&options)?;
         let context = subject.context();
         let random = Rng::register(context, "random").map_err(ServerError::Random)?;
         let motd = options.motd.as_ref().map(|motd| {
@@ -200,10 +219,12 @@ impl Server {
         };
         let app = Arc::new(app);
         let router = routes::router(Arc::clone(&app));
+        let limit = options.connections;
         Ok(Self {
-            echo: echo.map(|listener| Acceptor::start(listener, echo::serve)),
-            http: http
-                .map(|listener| Acceptor::start(listener, move |stream| http::serve(stream, router.clone()))),
+            echo: echo.map(|listener| Acceptor::start(listener, limit, echo::serve)),
+            http: http.map(|listener| {
+                Acceptor::start(listener, limit, move |stream| http::serve(stream, router.clone()))
+            }),
             app,
             drain: options.drain,
             _memory: memory,
@@ -257,6 +278,14 @@ impl Server {
         let (echo, http) = tokio::join!(stop(echo), stop(http));
         echo.into_iter().chain(http).collect()
     }
+}
+
+/// Raises the soft limit on descriptors where the connections would not leave some to the rest of the process.
+fn allow_connections(options: &ServerOptions) -> Result<(), ServerError> {
+    let listeners = usize::from(options.echo.is_some()) + usize::from(options.http.is_some());
+    let needed = (listeners * options.connections + OTHER_DESCRIPTORS) as u64;
+    let connections = options.connections;
+    allow_descriptors(needed).map_err(|source| ServerError::Descriptors { connections, source })
 }
 
 fn listen(
