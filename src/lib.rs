@@ -51,6 +51,7 @@
 //! |---|---|
 //! | [`cli`] | the `defrost` command (feature `cli`) |
 //! | [`mod@bench`] | how long a start takes, in every way to start a service (feature `cli`) |
+//! | [`load`] | many clients of a line echo that check every answer (feature `cli`) |
 //! | [`server`] | the server that ships with it (feature `cli`) |
 //! | [`app`] | the usual set-up of a server in one call |
 //! | [`startup`] | what must happen first thing in `main` |
@@ -86,6 +87,8 @@ pub mod context;
 pub mod control;
 pub mod engine;
 pub mod image;
+#[cfg(feature = "cli")]
+pub mod load;
 pub mod resource;
 #[cfg(feature = "cli")]
 pub mod server;

@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["engine", "checkpoint"],
     &["adapters", "control", "supervise", "startup"],
     &["app"],
-    &["server", "bench"],
+    &["server", "bench", "load"],
     &["cli"],
 ];
 
@@ -47,6 +47,10 @@ const STRANGERS: &[(&str, &str)] = &[
     ("control", "startup"),
     ("server", "bench"),
     ("bench", "server"),
+    ("load", "server"),
+    ("load", "bench"),
+    ("server", "load"),
+    ("bench", "load"),
 ];
 
 /// Library code only, besides `lib.rs`, which may name everything.

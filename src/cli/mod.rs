@@ -13,6 +13,7 @@ mod engines;
 mod failure;
 mod image;
 mod inspect;
+mod load;
 mod restore;
 mod run;
 mod serve;
@@ -52,6 +53,7 @@ enum Command {
     Ctl(ctl::Arguments),
     Inspect(inspect::Arguments),
     Image(image::Arguments),
+    Load(load::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
+        Command::Load(arguments) => load::run(arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())
