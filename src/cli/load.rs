@@ -145,8 +145,14 @@ fn told(outcome: &Outcome) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{} of {} messages answered in {:.2} s, {:.0} a second; {} wrong, {} lost",
-        outcome.answered, outcome.messages, outcome.seconds, outcome.per_second, outcome.wrong, outcome.lost
+        "{} of {} messages answered in {:.2} s, {:.0} a second; {} wrong, {} lost; the longest waits were {:.2} s",
+        outcome.answered,
+        outcome.messages,
+        outcome.seconds,
+        outcome.per_second,
+        outcome.wrong,
+        outcome.lost,
+        outcome.longest_wait
     );
     if let Some(latency) = &outcome.latency_us {
         let ms = |micros: u64| micros as f64 / 1000.0;

@@ -48,10 +48,12 @@ impl Drop for Connection<'_> {
 /// Sends all messages of one client, and ends early when one of them is lost.
 pub(super) async fn run(plan: Arc<Plan>, client: u32) {
     let options = &plan.options;
+    let mut waited = Duration::ZERO;
     let mut state = Client { plan: &plan, connection: None, connected: false };
     for message in 0..options.messages {
         let due = options.pace.due(plan.start, options.clients, options.seed, (client, message));
         if let Some(due) = due {
+            waited += due.saturating_duration_since(Instant::now());
             sleep_until(due).await;
         }
         let began = due.filter(|_| options.pace.is_schedule()).unwrap_or_else(Instant::now);
@@ -69,6 +71,7 @@ pub(super) async fn run(plan: Arc<Plan>, client: u32) {
             }
         }
     }
+    plan.tally.waited(waited);
     state.finish().await;
 }
 

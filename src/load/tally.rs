@@ -123,6 +123,8 @@ pub struct Outcome {
     pub resent: u64,
     /// From a message to its answer, with all attempts; `None` without any answer.
     pub latency_us: Option<Latency>,
+    /// The waits of the client that waited longest, in seconds: no run is shorter.
+    pub longest_wait: f64,
     /// In all, in seconds.
     pub seconds: f64,
     /// Answers a second.
@@ -154,6 +156,7 @@ struct Counts {
     interruptions: BTreeMap<Trouble, u64>,
     reconnects: u64,
     resent: u64,
+    longest_wait: Duration,
 }
 
 impl Tally {
@@ -165,6 +168,7 @@ impl Tally {
             interruptions: BTreeMap::new(),
             reconnects: 0,
             resent: 0,
+            longest_wait: Duration::ZERO,
         };
         Self { answered: AtomicU64::new(0), open: AtomicU64::new(0), counts: Mutex::new(counts) }
     }
@@ -209,6 +213,12 @@ impl Tally {
         locked(&self.counts).resent += 1;
     }
 
+    /// A client has waited so long in all, because it was to.
+    pub(super) fn waited(&self, waited: Duration) {
+        let mut counts = locked(&self.counts);
+        counts.longest_wait = counts.longest_wait.max(waited);
+    }
+
     pub(super) fn outcome(&self, messages: u64, took: Duration, memory: Option<Memory>) -> Outcome {
         let counts = locked(&self.counts);
         let answered = self.answered();
@@ -231,6 +241,7 @@ impl Tally {
             reconnects: counts.reconnects,
             resent: counts.resent,
             latency_us: latency,
+            longest_wait: counts.longest_wait.as_secs_f64(),
             seconds: took.as_secs_f64(),
             per_second: answered as f64 / took.as_secs_f64(),
             memory,
