@@ -52,6 +52,7 @@
 //! | [`cli`] | the `defrost` command (feature `cli`) |
 //! | [`mod@bench`] | how long a start takes, in every way to start a service (feature `cli`) |
 //! | [`load`] | many clients of a line echo that check every answer (feature `cli`) |
+//! | [`sleepsort`] | the test of timers, and what time does in a restored process (feature `cli`) |
 //! | [`server`] | the server that ships with it (feature `cli`) |
 //! | [`app`] | the usual set-up of a server in one call |
 //! | [`startup`] | what must happen first thing in `main` |
@@ -92,6 +93,8 @@ pub mod load;
 pub mod resource;
 #[cfg(feature = "cli")]
 pub mod server;
+#[cfg(feature = "cli")]
+pub mod sleepsort;
 pub mod startup;
 pub mod supervise;
 pub mod sys;

@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["engine", "checkpoint"],
     &["adapters", "control", "supervise", "startup"],
     &["app"],
-    &["server", "bench", "load"],
+    &["server", "bench", "load", "sleepsort"],
     &["cli"],
 ];
 
@@ -47,6 +47,8 @@ const STRANGERS: &[(&str, &str)] = &[
     ("control", "startup"),
     ("server", "bench"),
     ("bench", "server"),
+    ("load", "sleepsort"),
+    ("sleepsort", "load"),
     ("load", "server"),
     ("load", "bench"),
     ("server", "load"),

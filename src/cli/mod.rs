@@ -17,6 +17,7 @@ mod load;
 mod restore;
 mod run;
 mod serve;
+mod sleepsort;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Image(image::Arguments),
     Load(load::Arguments),
+    Sleepsort(sleepsort::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Load(arguments) => load::run(arguments),
+        Command::Sleepsort(arguments) => sleepsort::run(&options, &arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())
