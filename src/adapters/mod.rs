@@ -11,6 +11,7 @@ mod kernel_rng;
 pub mod listen_error;
 pub mod log_file;
 pub mod rng;
+pub mod split_rng;
 pub mod stdio;
 pub mod tcp_listener;
 pub mod tracking;
@@ -25,6 +26,7 @@ pub use data_file::{Change, DataFile, DataFileError, DataFileGuard, DataFileOpti
 pub use listen_error::ListenError;
 pub use log_file::{LogFile, LogFileError};
 pub use rng::{Rng, reseed_with};
+pub use split_rng::SplitRng;
 pub use stdio::{Stdio, StdioError};
 pub use tcp_listener::{TcpListener, TcpOptions};
 pub use tracking::{Connections, Counts, Peer, Quiescing, StuckConnections, Tracked};
