@@ -2,6 +2,21 @@
 //!
 //! A generator is memory, and every restore has the same memory: without reseeding, all of them draw the same
 //! "random" values. It must not know what the values are for.
+//!
+//! # What cannot be reached from here
+//!
+//! State that belongs to a thread can be changed by that thread only, and state that a library hides by nobody. Each
+//! restore of an image has these as they were at the dump, all clones alike:
+//!
+//! | what | remedy |
+//! |---|---|
+//! | rand's thread-local generator (`rand::rng()`, `random()`) | draw from a registered [`Rng`], or split a [`SplitRng`](super::SplitRng) for each task. Where code cannot be changed: `rand::rng().reseed()` on each thread that draws, in a restored process, before it draws |
+//! | fastrand's thread-local generator | `fastrand::seed` in the same way, or a `fastrand::Rng` of your own with [`reseed_with`] |
+//! | the keys of `HashMap` and `HashSet` (`RandomState`): those of a thread come from the kernel once, when it makes its first map, and count up from there. So clones hash and iterate alike, and who learns the keys of one can choose colliding keys for all | a `BTreeMap` for what strangers choose, or a hasher with keys of a registered generator, with the map made anew after a restore. A thread that was started after the restore has fresh keys |
+//! | generators of C libraries (`rand(3)`, OpenSSL's) | [`reseed_with`], which hands a seed to `srandom` or `RAND_seed` |
+//! | values that were drawn before the dump: session keys, tokens, boot ids, the seeds of other things | register a [`Resource`] that draws them anew |
+//!
+//! Not concerned is what asks the kernel each time: getrandom, `OsRng` or `SysRng`, ring, and uuid as it comes.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -21,6 +21,11 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Where CRIU keeps what it found out about the kernel (criu/kerndat.c).
 const KERNDAT: &str = "/run/criu.kdat";
 
+/// What no examination of a process can find.
+const ALIKE: &str = "in a server of your own, draw from a generator that is registered (adapters::Rng, adapters::SplitRng): the \
+                     thread-local generators of rand and fastrand and the keys of HashMap cannot be reseeded from outside, and \
+                     are the same in every restore; the documentation of adapters::rng names the remedy for each";
+
 /// Find out whether this host is able to checkpoint and restore: dumps and restores a small server for real
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -107,6 +112,7 @@ fn find(options: &Options) -> Findings {
             "remove {KERNDAT}.tmp: as long as it is there, criu never writes its cache, and each start costs about 15 ms more"
         )),
     }
+    findings.advice.push(ALIKE.to_owned());
     findings
 }
 
