@@ -13,6 +13,8 @@ mod killed;
 mod paged;
 mod random;
 mod refused;
+mod split;
+mod ticks;
 mod values;
 mod waiting;
 
@@ -32,6 +34,8 @@ const PROGRAMS: &[Program] = &[
     ("large", killed::program),
     ("files", files::program),
     ("random", random::program),
+    ("split", split::program),
+    ("ticks", ticks::program),
     ("values", values::program),
     ("brittle", brittle::program),
     ("credentials", credentials::program),
@@ -88,6 +92,10 @@ pub const TESTS: &[Test] = tests! {
         a_port_taken_at_restore_time;
     random:
         no_value_comes_twice;
+    split:
+        ten_restores_and_their_streams_share_no_value;
+    ticks:
+        an_interval_does_not_burst_after_a_restore;
     values:
         parameters_arrive_as_values,
         each_restore_knows_what_it_is,

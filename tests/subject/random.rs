@@ -29,14 +29,14 @@ struct Records {
     drawn: Drawn,
 }
 
-fn store(path: &Path, values: &[u64]) {
+pub(super) fn store(path: &Path, values: &[u64]) {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let unfinished = path.with_extension("part");
     fs::write(&unfinished, bytes).unwrap();
     fs::rename(unfinished, path).unwrap();
 }
 
-fn load(path: &Path) -> Vec<u64> {
+pub(super) fn load(path: &Path) -> Vec<u64> {
     until(&path.display().to_string(), || path.exists());
     fs::read(path).unwrap().chunks(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
