@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,10 +56,16 @@ struct Dumped {
 /// Starts the sort with a checkpoint half-way, waits until the image is complete, and lets it lie for a while.
 #[track_caller]
 fn dumped(host: &Host) -> Dumped {
+    dumped_by(host, Command::new(support::host::DEFROST))
+}
+
+/// The same by a copy of the command.
+#[track_caller]
+fn dumped_by(host: &Host, mut command: Command) -> Dumped {
     let input: String = (0..NUMBERS).map(|index| format!("{}\n", 1 + index * 7919 % LARGEST)).collect();
     std::fs::write(host.path("numbers"), input).unwrap();
-    let mut command =
-        host.defrost(["sleepsort", "--unit", "100ms", "--times", "--checkpoint-at", "3", "img"]);
+    command.args(["sleepsort", "--unit", "100ms", "--times", "--checkpoint-at", "3", "img"]);
+    let mut command = host.at_home(command);
     command.stdin(std::fs::File::open(host.path("numbers")).unwrap());
     command.stdout(std::fs::File::create(host.path("sorted")).unwrap()).stderr(Stdio::null());
     let mut sort = Running::start(&mut command);
@@ -177,6 +185,53 @@ fn without_a_time_namespace_what_is_overdue_wakes_at_once_and_in_order() {
         assert!(host.said_by_criu().contains("File exists"), "the restore failed: {}", host.said_by_criu());
     }
     panic!("pids of the image were taken {ATTEMPTS} times");
+}
+
+/// An ordinary user, who has nothing here.
+const USER: u32 = 65534;
+
+/// An ordinary user restores in namespaces of his own, one for time among them.
+#[test]
+fn a_restore_by_an_ordinary_user_leaves_the_sleepers_their_time() {
+    let name = "a_restore_by_an_ordinary_user_leaves_the_sleepers_their_time";
+    let Some(host) = Host::for_test(name) else { return };
+    let id = USER.to_string();
+    let as_user = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
+    let mut probe = Command::new(as_user[0]);
+    probe.args(&as_user[1..]).args([
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--mount",
+        "--time",
+        "--fork",
+    ]);
+    let probed = probe.arg("true").output();
+    if !probed.as_ref().is_ok_and(|output| output.status.success()) {
+        support::host::skip(name, &format!("an ordinary user makes no namespaces here: {probed:?}"));
+        return;
+    }
+    // The program and the output have to be where this user can reach them.
+    std::fs::set_permissions(host.folder(), Permissions::from_mode(0o755)).unwrap();
+    let program = host.deploy("sorter");
+    let dumped = dumped_by(&host, Command::new(&program));
+    let run = host.path("run");
+    std::fs::create_dir(&run).unwrap();
+    let image = std::fs::read_dir(host.path("img")).unwrap().map(|entry| entry.unwrap().path());
+    for path in image.chain([host.path("img"), host.path("sorted"), run.clone()]) {
+        chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    let mut command = host.at_home(Command::new(as_user[0]));
+    command.args(&as_user[1..]).arg(&program).args(["restore", "img"]);
+    command.env("XDG_RUNTIME_DIR", &run).env("TMPDIR", &run);
+    command.stderr(std::fs::File::create(host.path("said")).unwrap());
+    let began = Instant::now();
+    let mut restored = Running::start(&mut command);
+    let status = restored.ended();
+    assert!(status.success(), "{}", std::fs::read_to_string(host.path("said")).unwrap());
+    let rest = rest(&host, &dumped, &mut restored);
+    had_their_time(&rest, began.elapsed());
 }
 
 /// The command with this as its input.
