@@ -61,6 +61,7 @@
 //! | [`supervise`] | the parent's side: run, restore, clones, namespaces, signals, exit status |
 //! | [`checkpoint`] | one cycle inside this process: quiesce, audit, dump, wake |
 //! | [`engine`] | what dumps and restores |
+//! | [`events`] | what happened, for people and programs |
 //! | [`context`], [`resource`], [`wake`] | the contract and the ordered registry |
 //! | [`audit`] | what would prevent a checkpoint, by name |
 //! | [`image`] | the image folder: manifest, completeness, verification, dependence, working set |
@@ -87,6 +88,7 @@ pub mod cli;
 pub mod context;
 pub mod control;
 pub mod engine;
+pub mod events;
 pub mod image;
 #[cfg(feature = "cli")]
 pub mod load;

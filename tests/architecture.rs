@@ -1,7 +1,7 @@
 //! The one-way dependencies of the design: an import that points upwards fails here.
 //!
 //! `cli → server, bench → supervise, control, adapters, startup → checkpoint, engine → resource, context, wake, audit,
-//! image → sys`, and `criu/` never sees `src/`.
+//! image → sys`, `events` right above the contract, and `criu/` never sees `src/`.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
 
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["sys"],
     &["wake", "resource", "context", "audit", "image"],
+    &["events"],
     &["engine", "checkpoint"],
     &["adapters", "control", "supervise", "startup"],
     &["app"],
@@ -36,6 +37,7 @@ const STRANGERS: &[(&str, &str)] = &[
     ("image", "context"),
     ("image", "wake"),
     ("image", "audit"),
+    ("events", "audit"),
     ("engine", "checkpoint"),
     ("adapters", "control"),
     ("adapters", "supervise"),

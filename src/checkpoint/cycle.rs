@@ -1,22 +1,37 @@
 //! One cycle as a transaction: quiesce, audit, dump, wake. Whatever fails on the way, everything that was put
 //! down is taken up again.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::error::{Cause, CheckpointError, Phase};
 use super::job::{Job, Stage};
-use super::{Finished, Outcome, Request, Running, Shared};
+use super::{Finished, Outcome, Request, Running, Shared, recorded};
 use crate::context::{HookFailure, HookRun};
 use crate::engine::channel::{Report, ReportWriter};
 use crate::engine::{Complete, DumpOrder, Original, Prepared};
+use crate::events::event::micros;
 use crate::image::manifest::{self, Listen, ResourceRecord, SubjectRecord};
 use crate::resource::{Cycle, Keep, locked};
 use crate::wake::{Restored, Wake};
 
 /// Runs a cycle to its end. Must not be cancelled: its caller runs it on a task of its own.
 pub(super) async fn run(shared: Arc<Shared>, mut request: Request) -> Finished {
+    let (started, events) = (Instant::now(), shared.events.clone());
+    recorded::begin(&events, &request.target, request.leave_running);
     let answer = request.answer.take();
+    let finished = run_one(shared, request, answer, started).await;
+    recorded::end(&events, &finished, started.elapsed());
+    finished
+}
+
+async fn run_one(
+    shared: Arc<Shared>,
+    request: Request,
+    answer: Option<OwnedFd>,
+    started: Instant,
+) -> Finished {
     let Some(running) = shared.begin() else {
         let refused = CheckpointError::new(Phase::Request, vec![Cause::AlreadyRunning]);
         return Finished { outcome: Err(refused), answer };
@@ -31,7 +46,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut request: Request) -> Finished {
     let cycle = Cycle::new(request.leave_running);
     // Kept first, so that its place among the kept ones is known.
     let answer = answer.map(|answer| cycle.keep(answer));
-    let transaction = Transaction { shared, cycle, request, started: Instant::now(), running };
+    let transaction = Transaction { shared, cycle, request, started, running };
     let outcome = transaction.run(prepared, answer.is_some()).await;
     Finished { outcome, answer: answer.and_then(Keep::take) }
 }
@@ -53,6 +68,7 @@ impl Transaction {
         let runs = self.shared.context.quiesce(&self.cycle).await;
         let quiesced = self.started.elapsed();
         tracing::debug!(?quiesced, resources = runs.len(), "quiesced");
+        recorded::hooks(&self.shared.events, &runs, quiesced, None);
         let phases = phases_of(&runs, quiesced);
         let failures = failures_of(runs);
         if !failures.is_empty() {
@@ -98,8 +114,15 @@ impl Transaction {
         CheckpointError { phase, causes, rollback }
     }
 
+    async fn wake(&self, wake: &Wake) -> Vec<HookRun> {
+        let started = Instant::now();
+        let runs = self.shared.context.wake(wake).await;
+        recorded::hooks(&self.shared.events, &runs, started.elapsed(), Some(wake));
+        runs
+    }
+
     async fn roll_back(&self) -> Vec<HookFailure> {
-        let rollback = failures_of(self.shared.context.wake(&Wake::Aborted).await);
+        let rollback = failures_of(self.wake(&Wake::Aborted).await);
         self.shared.set_up(rollback.is_empty());
         rollback
     }
@@ -107,7 +130,7 @@ impl Transaction {
     /// Serves again after a failed dump, and only then asks why it failed.
     async fn go_on(&self, original: Original) -> Result<Outcome, CheckpointError> {
         let rollback = self.roll_back().await;
-        match finish(original).await {
+        match self.finish(original).await {
             // The answer was lost, and the image is complete all the same.
             Ok(image) => Ok(Outcome::Resumed { image, failures: rollback }),
             Err(cause) => Err(CheckpointError { phase: Phase::Dump, causes: vec![cause], rollback }),
@@ -116,12 +139,12 @@ impl Transaction {
 
     /// Goes on after a good dump, and only then waits for the image to be complete.
     async fn resume(self, original: Original) -> Result<Outcome, CheckpointError> {
-        let failures = failures_of(self.shared.context.wake(&Wake::Resumed).await);
+        let failures = failures_of(self.wake(&Wake::Resumed).await);
         self.shared.set_up(failures.is_empty());
         for failure in &failures {
             tracing::error!("{failure}");
         }
-        match finish(original).await {
+        match self.finish(original).await {
             Ok(image) => Ok(Outcome::Resumed { image, failures }),
             Err(cause) => {
                 Err(CheckpointError { phase: Phase::Dump, causes: vec![cause], rollback: failures })
@@ -129,11 +152,23 @@ impl Transaction {
         }
     }
 
+    /// Waits for the image away from the runtime's own threads.
+    async fn finish(&self, original: Original) -> Result<Complete, Cause> {
+        let finished = tokio::task::spawn_blocking(move || original.finish()).await;
+        let finished = finished.map_err(|error| Cause::Internal {
+            what: "waiting for the image",
+            source: std::io::Error::other(error),
+        })?;
+        let complete = finished.map_err(Cause::Dump)?;
+        recorded::image(&self.shared.events, &complete);
+        Ok(complete)
+    }
+
     /// Comes to life in a new process.
     async fn arrive(self, restored: Restored, mut failures: Vec<String>, report: ReportWriter) -> Outcome {
         let started = Instant::now();
         let wake = Wake::Restored(restored.clone());
-        let hooks = failures_of(self.shared.context.wake(&wake).await);
+        let hooks = failures_of(self.wake(&wake).await);
         failures.extend(hooks.iter().map(ToString::to_string));
         if failures.is_empty() {
             failures.extend(self.shared.probe().await.err().map(|error| format!("readiness: {error}")));
@@ -141,6 +176,7 @@ impl Transaction {
         for failure in &failures {
             tracing::error!(instance = %restored.instance, "restore failed: {failure}");
         }
+        recorded::restore(&self.shared.events, &restored, started.elapsed(), &failures);
         let report_of_this = Report {
             instance: restored.instance,
             generation: restored.generation,
@@ -222,16 +258,6 @@ async fn tell(writer: ReportWriter, report: Report) -> std::io::Result<()> {
     outcome.await.map_err(std::io::Error::other)?
 }
 
-/// Waits for the image away from the runtime's own threads.
-async fn finish(original: Original) -> Result<Complete, Cause> {
-    match tokio::task::spawn_blocking(move || original.finish()).await {
-        Ok(finished) => finished.map_err(Cause::Dump),
-        Err(error) => {
-            Err(Cause::Internal { what: "waiting for the image", source: std::io::Error::other(error) })
-        }
-    }
-}
-
 fn failures_of(runs: Vec<HookRun>) -> Vec<HookFailure> {
     runs.into_iter().filter_map(HookRun::failure).collect()
 }
@@ -242,8 +268,4 @@ fn phases_of(runs: &[HookRun], quiesced: Duration) -> Vec<manifest::Phase> {
         micros: micros(run.took),
     });
     hooks.chain([manifest::Phase { name: "quiesce".to_owned(), micros: micros(quiesced) }]).collect()
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

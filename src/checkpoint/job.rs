@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use super::error::Cause;
-use super::{Shared, inherited};
+use super::{Shared, inherited, recorded};
 use crate::audit::{Audit, Claims};
 use crate::engine::channel::ReportWriter;
 use crate::engine::{Dump, DumpOrder, Original, Prepared};
@@ -39,7 +39,9 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn run(self, prepared: Prepared) -> Stage {
+        let started = Instant::now();
         let causes = self.audit();
+        recorded::audit(&self.shared.events, &causes, started.elapsed());
         if causes.is_empty() {
             return self.dump(prepared);
         }
@@ -68,7 +70,7 @@ impl Job {
         let taken = slots.iter().filter_map(|slot| slot.take().map(|kept| (slot, kept)));
         let (slots, kept): (Vec<_>, Vec<OwnedFd>) = taken.unzip();
         self.order.kept = kept;
-        let dumped_at = SystemTime::now();
+        let (dumped_at, started) = (SystemTime::now(), Instant::now());
         let (wake, stage) = match self.shared.engine.dump(prepared, self.order) {
             Dump::Restored(arrival) => {
                 let mut failures: Vec<String> = arrival.failure.into_iter().collect();
@@ -76,6 +78,7 @@ impl Job {
                 if let Err(error) = identity.renew() {
                     failures.push(format!("no random numbers for a new identity: {error}"));
                 }
+                self.shared.events.set_origin(identity.instance, identity.generation);
                 let restored = identity.restored(dumped_at, arrival.params, arrival.origin);
                 *locked(&self.shared.last_restore) = Some(restored.clone());
                 (
@@ -84,6 +87,12 @@ impl Job {
                 )
             }
             Dump::Original(mut original) => {
+                recorded::dump(
+                    &self.shared.events,
+                    self.shared.engine.name(),
+                    original.dumped,
+                    started.elapsed(),
+                );
                 slots.iter().zip(original.kept.drain(..)).for_each(|(slot, kept)| slot.put(kept));
                 match original.dumped {
                     true => (Wake::Resumed, Stage::Dumped(original)),

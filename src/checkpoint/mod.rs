@@ -9,6 +9,7 @@ mod error;
 mod identity;
 pub(crate) mod inherited;
 mod job;
+mod recorded;
 
 use std::fmt;
 use std::future::Future;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use crate::context::{Context, HookFailure};
 use crate::engine::criu::CriuEngine;
 use crate::engine::{Complete, Engine, EngineName};
+use crate::events::Recorder;
 use crate::resource::{DEFAULT_HOOK_DEADLINE, HookError, locked};
 use crate::wake::Restored;
 
@@ -47,6 +49,7 @@ struct Shared {
     base: PathBuf,
     context: Context,
     engine: Box<dyn Engine>,
+    events: Recorder,
     identity: Mutex<Identity>,
     last_restore: Mutex<Option<Restored>>,
     running: AtomicBool,
@@ -68,6 +71,7 @@ struct Shared {
 pub struct SubjectBuilder {
     name: String,
     engine: Option<Box<dyn Engine>>,
+    events: Option<Recorder>,
     probe: Option<Box<Probe>>,
     stay: bool,
 }
@@ -83,6 +87,13 @@ impl SubjectBuilder {
     #[must_use]
     pub fn engine(mut self, engine: impl Engine + 'static) -> Self {
         self.engine = Some(Box::new(engine));
+        self
+    }
+
+    /// Records what happens here instead of in a [`Recorder`] of its own. [`Recorder::off`] has nothing recorded.
+    #[must_use]
+    pub fn events(mut self, events: Recorder) -> Self {
+        self.events = Some(events);
         self
     }
 
@@ -110,13 +121,17 @@ impl SubjectBuilder {
     /// # Errors
     /// The current folder or random numbers cannot be had.
     pub fn build(self) -> io::Result<Subject> {
+        let identity = Identity::original()?;
+        let events = self.events.unwrap_or_default();
+        events.set_origin(identity.instance, identity.generation);
         Ok(Subject {
             shared: Arc::new(Shared {
                 name: self.name,
                 base: std::env::current_dir()?,
                 context: Context::new(),
                 engine: self.engine.unwrap_or_else(|| Box::new(CriuEngine::new(None))),
-                identity: Mutex::new(Identity::original()?),
+                events,
+                identity: Mutex::new(identity),
                 last_restore: Mutex::new(None),
                 running: AtomicBool::new(false),
                 reporting: tokio::sync::Mutex::new(()),
@@ -142,7 +157,7 @@ impl Subject {
 
     /// As [`Subject::new`], with choices.
     pub fn builder(name: impl Into<String>) -> SubjectBuilder {
-        SubjectBuilder { name: name.into(), engine: None, probe: None, stay: false }
+        SubjectBuilder { name: name.into(), engine: None, events: None, probe: None, stay: false }
     }
 
     /// The name of this process.
@@ -155,6 +170,12 @@ impl Subject {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.shared.context
+    }
+
+    /// The record of what happened, to add to it.
+    #[must_use]
+    pub fn events(&self) -> &Recorder {
+        &self.shared.events
     }
 
     /// Which instance this is.

@@ -10,6 +10,7 @@ mod check;
 mod checkpoint;
 mod ctl;
 mod engines;
+mod events;
 mod failure;
 mod image;
 mod inspect;
@@ -51,6 +52,7 @@ enum Command {
     Status(ask::Arguments),
     /// List what a running server has registered
     Resources(ask::Arguments),
+    Events(events::Arguments),
     Ctl(ctl::Arguments),
     Inspect(inspect::Arguments),
     Image(image::Arguments),
@@ -104,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Restore(arguments) => restore::run(&options, arguments),
         Command::Status(arguments) => ask::run("status", &arguments),
         Command::Resources(arguments) => ask::run("resources", &arguments),
+        Command::Events(arguments) => events::run(&arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use super::lines::LINE_LIMIT;
 
 /// The words that a request begins with, as hints list them.
-const WORDS: &str =
-    "checkpoint DIR [leave-running], status [json], resources [json], audit [json], stop, help";
+const WORDS: &str = "checkpoint DIR [leave-running], status [json], resources [json], audit [json], events [json], stop, help";
 
 /// The last word of a checkpoint after which the process goes on.
 const LEAVE_RUNNING: &str = "leave-running";
@@ -43,6 +42,11 @@ pub enum Request {
         /// As a JSON object instead of words.
         json: bool,
     },
+    /// What happened.
+    Events {
+        /// As a JSON object with all that is kept, instead of counts in words.
+        json: bool,
+    },
     /// End the process, in its own orderly way.
     Stop,
     /// The words that there are.
@@ -74,6 +78,7 @@ impl Request {
             b"status" => json(word, rest).map(|json| Self::Status { json }),
             b"resources" => json(word, rest).map(|json| Self::Resources { json }),
             b"audit" => json(word, rest).map(|json| Self::Audit { json }),
+            b"events" => json(word, rest).map(|json| Self::Events { json }),
             b"stop" => nothing_more(word, rest).map(|()| Self::Stop),
             b"help" => nothing_more(word, rest).map(|()| Self::Help),
             _ => Err(RequestError::Unknown { word: shown(word) }),
@@ -98,6 +103,7 @@ impl Request {
             Self::Status { json } => with_json("status", *json),
             Self::Resources { json } => with_json("resources", *json),
             Self::Audit { json } => with_json("audit", *json),
+            Self::Events { json } => with_json("events", *json),
             Self::Stop => b"stop".to_vec(),
             Self::Help => b"help".to_vec(),
         }
@@ -233,6 +239,7 @@ mod tests {
         assert_eq!(Request::parse(b"status  json"), Ok(Request::Status { json: true }));
         assert_eq!(Request::parse(b"resources json"), Ok(Request::Resources { json: true }));
         assert_eq!(Request::parse(b"audit"), Ok(Request::Audit { json: false }));
+        assert_eq!(Request::parse(b"events json"), Ok(Request::Events { json: true }));
         assert_eq!(Request::parse(b"stop"), Ok(Request::Stop));
         assert_eq!(Request::parse(b"help"), Ok(Request::Help));
     }

@@ -10,13 +10,18 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::answer::Answer;
+use super::client::ANSWER_LIMIT;
 use super::findings::Findings;
 use super::request::Request;
-use super::status::{LastCheckpoint, Status, milliseconds};
+use super::status::{LastCheckpoint, Status, counted, milliseconds};
 use super::stop::{Source, StopOrigin};
 use crate::Subject;
 use crate::checkpoint::{self, Phase};
+use crate::events::{Counts, Listing, Recorder};
 use crate::resource::locked;
+
+/// How long the events in an answer may be, in bytes; it stays well below the limit of an answer.
+const LISTING_LIMIT: usize = ANSWER_LIMIT / 4 * 3;
 
 /// What answers for one subject.
 #[derive(Debug)]
@@ -61,6 +66,8 @@ impl Responder {
             }
             Request::Resources { json: false } => Answer::ok(self.status().resources_in_words()),
             Request::Audit { json } => self.audit(*json).await,
+            Request::Events { json: true } => self.listing(),
+            Request::Events { json: false } => Answer::ok(in_words(self.subject.events())),
             Request::Stop => Answer::ok("the server is about to end"),
             Request::Help => Answer::ok(format!("requests are {}", Request::words())),
         })
@@ -129,6 +136,10 @@ impl Responder {
         Status::of(&self.subject, last)
     }
 
+    fn listing(&self) -> Answer {
+        Answer::json(&Listing::of(self.subject.events(), LISTING_LIMIT))
+    }
+
     async fn audit(&self, json: bool) -> Answer {
         let subject = self.subject.clone();
         match tokio::task::spawn_blocking(move || Findings::of(&subject)).await {
@@ -141,4 +152,15 @@ impl Responder {
             Err(error) => Answer::error(format!("the audit was broken off: {error}"), &[]),
         }
     }
+}
+
+fn in_words(events: &Recorder) -> String {
+    if !events.is_on() {
+        return "no events are recorded".to_owned();
+    }
+    let Counts { kept, dropped, unwritten, .. } = events.counts();
+    let kept = counted(usize::try_from(kept).unwrap_or(usize::MAX), "event");
+    let unwritten =
+        if unwritten > 0 { format!(", {unwritten} not written to the file") } else { String::new() };
+    format!("{kept} kept, {dropped} dropped{unwritten}; send events json to see them")
 }
