@@ -131,6 +131,14 @@ pub fn encode<T: Serialize>(kind: Kind, value: &T) -> Result<Vec<u8>, RecordErro
     Ok(bytes)
 }
 
+/// How long the record is that begins with these bytes, header and body, as the header says; `None` of fewer bytes
+/// than a header has. Nothing of it has been checked.
+#[must_use]
+pub fn announced_len(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.first_chunk::<HEADER_LEN>()?;
+    Some(HEADER_LEN.saturating_add(word(header, 12) as usize))
+}
+
 /// The value in a record of this kind. No byte of the body is looked at before its checksum is right.
 ///
 /// # Errors
