@@ -12,18 +12,31 @@
 //! | `cycle.audit` | the process was looked over: `blockers`, `took_us`, and a `message` with the first of them |
 //! | `cycle.dump` | the engine is done, in the process that was dumped: `engine`, `dumped`, `took_us` |
 //! | `cycle.wake` | all was taken up again: `wake` (`restored`, `resumed`, `aborted`), `failures`, `took_us` |
-//! | `cycle.image` | the image is complete: `image`, `bytes`, `frozen_us` (by CRIU's statistics), `took_us` |
+//! | `cycle.image` | the image is complete: `image`, `bytes`, `took_us`; by CRIU's statistics `frozen_us`, `freezing_us`, `memdump_us`, `memwrite_us`, `pages` |
 //! | `cycle.end` | the checkpoint has ended: `outcome` (`restored`, `resumed`, `failed`), `phase`, `took_us`, `message` |
 //! | `restore` | this process was restored: `engine`, `reason`, `memory`, `memory_reason`, `suspended_us`, `hooks_us`, `failures` |
+//! | `restore.criu` | the same by CRIU's statistics, if they are in the image: `restore_us`, `forking_us`, `pages` |
+//! | `request` | the server that ships with defrost answered by HTTP: `method`, `path`, `status`, `took_us`, `bytes` |
+//! | `page.view` | the same of a page, as a custom event: `path`, `referrer` |
+//! | `log` | a log line: `level`, `target`, its fields, `message` |
+//! | `events.lost` | in a file: events before this one could not be written: `count` |
+//!
+//! [`EventFile`] writes all of them to a file too, which several processes may share. `defrost events FILE` reads it.
 //!
 //! It must not know who asks for a checkpoint, which engine dumps, or what a server serves.
 
 pub mod custom;
 pub mod event;
+pub mod file;
 pub mod json;
 pub mod recorder;
+pub mod stored;
+
+#[cfg(test)]
+mod tests;
 
 pub use custom::{About, Kind, KindError, Typed};
 pub use event::{Draft, Event, Field, Origin, Text, Value};
+pub use file::{EventFile, EventFileError};
 pub use json::Listing;
 pub use recorder::{Batch, Counts, Limits, Recorder};

@@ -197,6 +197,11 @@ impl Recorder {
         locked(&self.shared.ring).origin = Origin { instance, generation, pid: std::process::id() };
     }
 
+    /// Counts events that a file should have and has not.
+    pub(super) fn count_unwritten(&self, count: u64) {
+        self.shared.unwritten.fetch_add(count, Ordering::Relaxed);
+    }
+
     fn put(&self, draft: Draft) {
         let Draft { name, label, fields } = draft;
         let unix_ns = nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
