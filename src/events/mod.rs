@@ -28,9 +28,13 @@
 pub mod custom;
 pub mod event;
 pub mod file;
+#[cfg(feature = "cli")]
+pub mod filter;
+pub mod format;
 pub mod json;
 pub mod recorder;
 pub mod stored;
+pub mod summary;
 
 #[cfg(test)]
 mod tests;
@@ -38,5 +42,9 @@ mod tests;
 pub use custom::{About, Kind, KindError, Typed};
 pub use event::{Draft, Event, Field, Origin, Text, Value};
 pub use file::{EventFile, EventFileError};
+#[cfg(feature = "cli")]
+pub use filter::{Filter, FilterError};
+pub use format::{Format, FormatError};
 pub use json::Listing;
 pub use recorder::{Batch, Counts, Limits, Recorder};
+pub use summary::Summary;
