@@ -71,6 +71,16 @@ impl Client {
     /// [`ClientError::Closed`] when the connection ends first, [`ClientError::Late`], and others. After any of
     /// them this connection is of no more use; what was asked for may happen all the same.
     pub fn request(&mut self, line: &[u8], limit: Duration) -> Result<Answer, ClientError> {
+        let answer = self.ask(line, limit)?;
+        Answer::parse(&answer).ok_or_else(|| ClientError::Unintelligible { path: self.path.clone() })
+    }
+
+    /// As [`request`](Self::request), for what is answered in several lines: gives the first one, without its
+    /// newline.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn ask(&mut self, line: &[u8], limit: Duration) -> Result<Vec<u8>, ClientError> {
         if line.len() > LINE_LIMIT || line.contains(&b'\n') {
             return Err(ClientError::NotALine);
         }
@@ -78,19 +88,38 @@ impl Client {
         let sent = [line, b"\n"].concat();
         self.stream.set_write_timeout(Some(left(deadline))).map_err(|source| self.failed(source, limit))?;
         self.stream.write_all(&sent).map_err(|source| self.failed(source, limit))?;
-        let answer = self.read_line(deadline, limit)?;
-        Answer::parse(&answer).ok_or_else(|| ClientError::Unintelligible { path: self.path.clone() })
+        self.read_line(deadline, limit)
+    }
+
+    /// The next line of an answer of several, if it comes within `limit`.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request). After [`ClientError::Late`] it may be asked for again.
+    pub fn next_line(&mut self, limit: Duration) -> Result<Vec<u8>, ClientError> {
+        self.read_line(Instant::now() + limit, limit)
     }
 
     fn read_line(&mut self, deadline: Instant, limit: Duration) -> Result<Vec<u8>, ClientError> {
-        let mut buffer = [0; 4096];
         let mut line = std::mem::take(&mut self.beyond);
+        let end = self.read_up_to_newline(&mut line, deadline, limit);
+        self.beyond = line.split_off(*end.as_ref().unwrap_or(&0));
+        end?;
+        line.pop();
+        Ok(line)
+    }
+
+    /// Reads until there is a newline, and gives the length of the line with that.
+    fn read_up_to_newline(
+        &mut self,
+        line: &mut Vec<u8>,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<usize, ClientError> {
+        let mut buffer = [0; 4096];
         let mut searched = 0;
         loop {
             if let Some(found) = line[searched..].iter().position(|byte| *byte == b'\n') {
-                self.beyond = line.split_off(searched + found + 1);
-                line.pop();
-                return Ok(line);
+                return Ok(searched + found + 1);
             }
             searched = line.len();
             if line.len() > ANSWER_LIMIT {

@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::Answer;
+use super::follow::{follow, nothing_recorded};
 use super::lines::{Lines, TooLong};
 use super::request::{Request, RequestError};
 use super::responder::Responder;
@@ -76,6 +77,12 @@ impl Connection {
                         None => return,
                     }
                 }
+                Ok(Request::Follow { from }) if self.responder.subject().events().is_on() => {
+                    let quiescing = stream.quiescing_handle();
+                    follow(self.responder.subject().events(), *from, stream, quiescing.wait()).await;
+                    return;
+                }
+                Ok(Request::Follow { .. }) => (stream, nothing_recorded()),
                 Ok(request) => match self.responder.respond(request).await {
                     Some(answer) => (stream, answer),
                     None => return,

@@ -36,6 +36,7 @@ mod connection;
 mod error;
 mod fifo;
 mod findings;
+mod follow;
 mod lines;
 mod name;
 mod options;

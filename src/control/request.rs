@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::lines::LINE_LIMIT;
 
 /// The words that a request begins with, as hints list them.
-const WORDS: &str = "checkpoint DIR [leave-running], status [json], resources [json], audit [json], events [json], stop, help";
+const WORDS: &str = "checkpoint DIR [leave-running], status [json], resources [json], audit [json], events [json|follow], stop, help";
 
 /// The last word of a checkpoint after which the process goes on.
 const LEAVE_RUNNING: &str = "leave-running";
@@ -47,6 +47,11 @@ pub enum Request {
         /// As a JSON object with all that is kept, instead of counts in words.
         json: bool,
     },
+    /// What happened and what happens from now on: a JSON object a line, until the client ends the connection.
+    Follow {
+        /// The sequence number to begin with; 0 for all that is kept.
+        from: u64,
+    },
     /// End the process, in its own orderly way.
     Stop,
     /// The words that there are.
@@ -78,7 +83,7 @@ impl Request {
             b"status" => json(word, rest).map(|json| Self::Status { json }),
             b"resources" => json(word, rest).map(|json| Self::Resources { json }),
             b"audit" => json(word, rest).map(|json| Self::Audit { json }),
-            b"events" => json(word, rest).map(|json| Self::Events { json }),
+            b"events" => events(word, rest),
             b"stop" => nothing_more(word, rest).map(|()| Self::Stop),
             b"help" => nothing_more(word, rest).map(|()| Self::Help),
             _ => Err(RequestError::Unknown { word: shown(word) }),
@@ -104,6 +109,8 @@ impl Request {
             Self::Resources { json } => with_json("resources", *json),
             Self::Audit { json } => with_json("audit", *json),
             Self::Events { json } => with_json("events", *json),
+            Self::Follow { from: 0 } => b"events follow".to_vec(),
+            Self::Follow { from } => format!("events follow {from}").into_bytes(),
             Self::Stop => b"stop".to_vec(),
             Self::Help => b"help".to_vec(),
         }
@@ -131,6 +138,19 @@ fn checkpoint(rest: &[u8]) -> Result<Request, RequestError> {
         return Err(RequestError::NoFolder);
     }
     Ok(Request::Checkpoint { dir: OsString::from_vec(dir.to_vec()).into(), leave_running })
+}
+
+fn events(word: &[u8], rest: &[u8]) -> Result<Request, RequestError> {
+    let (second, from) = split_word(rest);
+    if second != b"follow" {
+        return json(word, rest).map(|json| Request::Events { json });
+    }
+    if from.is_empty() {
+        return Ok(Request::Follow { from: 0 });
+    }
+    let from = std::str::from_utf8(from).ok().and_then(|from| from.parse().ok());
+    from.map(|from| Request::Follow { from })
+        .ok_or_else(|| RequestError::Extra { word: shown(word), extra: shown(rest) })
 }
 
 fn json(word: &[u8], rest: &[u8]) -> Result<bool, RequestError> {
@@ -198,6 +218,9 @@ impl RequestError {
             Self::TooLong => "give the image a shorter path".to_owned(),
             Self::Control { .. } => "send plain words, one request a line".to_owned(),
             Self::Extra { word, .. } if word == "stop" || word == "help" => format!("send {word} alone"),
+            Self::Extra { word, .. } if word == "events" => {
+                "send events, events json, events follow, or events follow NUMBER".to_owned()
+            }
             Self::Extra { word, .. } => format!("send {word}, or {word} json"),
             Self::NoFolder => format!("send checkpoint DIR, or checkpoint DIR {LEAVE_RUNNING}"),
         }
@@ -240,6 +263,9 @@ mod tests {
         assert_eq!(Request::parse(b"resources json"), Ok(Request::Resources { json: true }));
         assert_eq!(Request::parse(b"audit"), Ok(Request::Audit { json: false }));
         assert_eq!(Request::parse(b"events json"), Ok(Request::Events { json: true }));
+        assert_eq!(Request::parse(b"events follow"), Ok(Request::Follow { from: 0 }));
+        assert_eq!(Request::parse(b"events follow  17"), Ok(Request::Follow { from: 17 }));
+        assert!(Request::parse(b"events follow me").unwrap_err().hint().contains("follow NUMBER"));
         assert_eq!(Request::parse(b"stop"), Ok(Request::Stop));
         assert_eq!(Request::parse(b"help"), Ok(Request::Help));
     }

@@ -68,6 +68,10 @@ impl Responder {
             Request::Audit { json } => self.audit(*json).await,
             Request::Events { json: true } => self.listing(),
             Request::Events { json: false } => Answer::ok(in_words(self.subject.events())),
+            Request::Follow { .. } => {
+                let hint = ["connect to it, as defrost events --follow does".to_owned()];
+                Answer::error("events are followed over the control socket only", &hint)
+            }
             Request::Stop => Answer::ok("the server is about to end"),
             Request::Help => Answer::ok(format!("requests are {}", Request::words())),
         })
