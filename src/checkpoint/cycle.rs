@@ -154,14 +154,14 @@ impl Transaction {
 
     /// Waits for the image away from the runtime's own threads.
     async fn finish(&self, original: Original) -> Result<Complete, Cause> {
-        let finished = tokio::task::spawn_blocking(move || original.finish()).await;
+        let events = self.shared.events.clone();
+        let finish = move || original.finish().inspect(|complete| recorded::image(&events, complete));
+        let finished = tokio::task::spawn_blocking(finish).await;
         let finished = finished.map_err(|error| Cause::Internal {
             what: "waiting for the image",
             source: std::io::Error::other(error),
         })?;
-        let complete = finished.map_err(Cause::Dump)?;
-        recorded::image(&self.shared.events, &complete);
-        Ok(complete)
+        finished.map_err(Cause::Dump)
     }
 
     /// Comes to life in a new process.
@@ -199,6 +199,9 @@ impl Transaction {
         }
         let by = restored.origin.as_deref().map(ToString::to_string);
         tracing::info!(instance = %restored.instance, generation = restored.generation, by, "restored");
+        if restored.origin.as_deref().is_none_or(|origin| origin.engine == "criu") {
+            tokio::spawn(recorded::criu_statistics(self.shared, self.request.target, started));
+        }
         Outcome::Restored { restored, failures }
     }
 

@@ -1,16 +1,23 @@
 //! What a cycle leaves in the record of events. It must not know how a cycle goes on.
 
 use std::fmt::Display;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use criu_images::ImageDir;
 
 use super::error::{Cause, CheckpointError};
-use super::{Finished, Outcome};
+use super::{Finished, Outcome, Shared};
 use crate::context::HookRun;
 use crate::engine::Complete;
 use crate::events::event::micros;
 use crate::events::{Draft, Recorder};
 use crate::wake::{Restored, Wake};
+
+/// How long after a restore CRIU's figures are looked for: it writes them within milliseconds.
+const STATISTICS_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn begin(events: &Recorder, image: &Path, leave_running: bool) {
     let draft = Draft::new("cycle.begin").label("a checkpoint was asked for");
@@ -61,7 +68,15 @@ pub(super) fn image(events: &Recorder, complete: &Complete) {
     events.record(|| {
         let draft = Draft::new("cycle.image").label("the image is complete");
         let draft = draft.with("image", image.display().to_string()).with("bytes", complete.bytes);
-        draft.with("frozen_us", complete.frozen_us).with("took_us", complete.took_us)
+        let draft = draft.with("frozen_us", complete.frozen_us).with("took_us", complete.took_us);
+        match ImageDir::open(image).and_then(|folder| folder.stats_dump()) {
+            Ok(Some(stats)) => draft
+                .with("freezing_us", stats.freezing_time)
+                .with("memdump_us", stats.memdump_time)
+                .with("memwrite_us", stats.memwrite_time)
+                .with("pages", stats.pages_written),
+            _ => draft,
+        }
     });
 }
 
@@ -81,6 +96,29 @@ pub(super) fn restore(events: &Recorder, restored: &Restored, hooks: Duration, f
             None => draft.with("engine", "criu").with("reason", "a plain criu restore"),
         };
         draft.with_some("message", failures.first().cloned())
+    });
+}
+
+/// What CRIU tells of the restore of this process, which it writes when that is over: into the image, if a plain
+/// `criu restore` did it and the image is still where it was made. Nothing is recorded otherwise.
+pub(super) async fn criu_statistics(shared: Arc<Shared>, image: PathBuf, restored: Instant) {
+    tokio::time::sleep(STATISTICS_AFTER).await;
+    // No cycle goes on past its beginning as long as this is held, so that no dump meets the open file.
+    let _no_cycle = shared.reporting.lock().await;
+    if shared.running.load(Ordering::Acquire) {
+        return;
+    }
+    let written = std::fs::metadata(image.join("stats-restore")).and_then(|file| file.modified());
+    let age = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok());
+    // An older one is of another restore; CRIU writes it after this process has gone on.
+    if age.is_none_or(|age| age > restored.elapsed() + STATISTICS_AFTER) {
+        return;
+    }
+    let Ok(Some(stats)) = ImageDir::open(&image).and_then(|folder| folder.stats_restore()) else { return };
+    shared.events.record(|| {
+        let draft = Draft::new("restore.criu").label("CRIU's figures of the restore");
+        let draft = draft.with("restore_us", stats.restore_time).with("forking_us", stats.forking_time);
+        draft.with_some("pages", stats.pages_restored)
     });
 }
 
