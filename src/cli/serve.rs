@@ -19,8 +19,9 @@ use crate::adapters::{LogFile, Stdio};
 use crate::control::{Control, ControlError, ControlOptions};
 use crate::engine::criu::CriuEngine;
 use crate::engine::simulated::SimulatedEngine;
+use crate::events::{EventFile, Limits, Recorder};
 use crate::server::{
-    CONNECTION_LIMIT, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock, WarmError,
+    CONNECTION_LIMIT, LogEvents, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock, WarmError,
     WarmOptions,
 };
 
@@ -71,6 +72,12 @@ pub(super) struct Arguments {
     /// `warn,defrost::control=debug`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Write events to this file too; `defrost events FILE` reads it. Clones may share it
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// How many events are kept in memory, for `defrost events NAME`; 0 turns them off
+    #[arg(long, value_name = "N", default_value_t = Limits::default().events)]
+    event_memory: usize,
     /// The name that commands find it by
     #[arg(long, env = "DEFROST_NAME", default_value = "serve")]
     name: String,
@@ -161,7 +168,8 @@ fn control_options(arguments: &Arguments) -> Result<ControlOptions, Failure> {
 async fn serve(options: &Options, arguments: Arguments, control: ControlOptions) -> Result<(), Failure> {
     let failed =
         |what: &str, error: io::Error| Failure::plain(FAILED, format!("{what}: {error}; nothing runs"));
-    let builder = Subject::builder(&arguments.name);
+    let limits = Limits { events: arguments.event_memory, ..Limits::default() };
+    let builder = Subject::builder(&arguments.name).events(Recorder::new(limits));
     let builder = match arguments.engine {
         EngineChoice::Criu => builder.engine(CriuEngine::new(options.criu.clone())),
         EngineChoice::Simulated => builder.engine(SimulatedEngine),
@@ -174,7 +182,8 @@ async fn serve(options: &Options, arguments: Arguments, control: ControlOptions)
         let opened = LogFile::open(subject.context(), "log", path);
         opened.map_err(|error| failed(&format!("--log {}", path.display()), error))
     });
-    start_log(options, log.transpose()?);
+    let _events = arguments.events.as_ref().map(|path| write_events(&subject, path)).transpose()?;
+    start_log(options, log.transpose()?, subject.events());
 
     if arguments.warm_mib.is_some() {
         // Before anyone can ask.
@@ -195,6 +204,15 @@ async fn serve(options: &Options, arguments: Arguments, control: ControlOptions)
         tracing::warn!("{stuck}");
     }
     warmed.map_err(|error| Failure::new(FAILED, format!("{error}; the server has ended"), error.hint()))
+}
+
+fn write_events(subject: &Subject, path: &Path) -> Result<EventFile, Failure> {
+    if !subject.events().is_on() {
+        let hint = Some("leave out one of the two");
+        return Err(Failure::new(USAGE, "--events: --event-memory 0 turns events off", hint));
+    }
+    let opened = EventFile::open(subject.context(), subject.events(), path);
+    opened.map_err(|error| Failure::new(FAILED, format!("--events {error}; nothing runs"), error.hint()))
 }
 
 fn server_options(arguments: &Arguments) -> ServerOptions {
@@ -229,7 +247,7 @@ fn not_started(error: &ServerError) -> Failure {
     let text = match error {
         ServerError::Listen { .. } | ServerError::Motd { .. } => format!("--{error}"),
         ServerError::Descriptors { .. } => format!("--connections: {error}"),
-        ServerError::Random(_) => error.to_string(),
+        ServerError::Random(_) | ServerError::Events(_) => error.to_string(),
     };
     let status = if matches!(error, ServerError::Descriptors { .. }) { HOST } else { FAILED };
     Failure::new(status, format!("{text}; nothing runs"), error.hint())
@@ -275,10 +293,10 @@ async fn warm(server: &Server) -> Result<(), WarmError> {
 }
 
 /// Logs to the file, or to standard error, in colour where that is a terminal.
-fn start_log(options: &Options, log: Option<LogFile>) {
+fn start_log(options: &Options, log: Option<LogFile>, events: &Recorder) {
     match log {
-        Some(log) => subscribe(options, log.make_writer(), false),
-        None => subscribe(options, io::stderr, io::stderr().is_terminal()),
+        Some(log) => subscribe(options, log.make_writer(), false, events),
+        None => subscribe(options, io::stderr, io::stderr().is_terminal(), events),
     }
     // What a panic says by itself goes to standard error, which leads nowhere in a restored process.
     let said = std::panic::take_hook();
@@ -288,7 +306,7 @@ fn start_log(options: &Options, log: Option<LogFile>) {
     }));
 }
 
-fn subscribe<W>(options: &Options, writer: W, colour: bool)
+fn subscribe<W>(options: &Options, writer: W, colour: bool, events: &Recorder)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -297,7 +315,8 @@ where
     let wanted = wanted.unwrap_or_else(|| Targets::new().with_default(usual));
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(colour);
     // It is refused when the program has one already, which then has the say.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(wanted)).try_init();
+    let events = LogEvents::to(events.clone()).with_filter(wanted.clone());
+    let _ = tracing_subscriber::registry().with(lines.with_filter(wanted)).with(events).try_init();
 }
 
 #[cfg(test)]

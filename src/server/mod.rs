@@ -12,9 +12,11 @@ mod cycles;
 pub mod echo;
 pub mod expiring;
 mod http;
+pub mod log_events;
 mod metrics;
 pub mod motd;
 mod routes;
+mod views;
 pub mod warm;
 
 #[cfg(test)]
@@ -31,16 +33,19 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::adapters::{DEFAULT_DRAIN_LIMIT, Rng, StuckConnections, TcpListener, TcpOptions};
+use crate::events::KindError;
 use crate::sys::limits::{TooFewDescriptors, allow_descriptors};
 use crate::{Registration, Subject};
 use acceptor::Acceptor;
 pub use acceptor::CONNECTION_LIMIT;
 use cycles::Cycles;
 pub use expiring::{Expiring, WallClock};
+pub use log_events::LogEvents;
 use metrics::Metrics;
 use motd::Motd;
 pub use motd::MotdOptions;
 use routes::App;
+use views::PageView;
 use warm::Warm;
 pub use warm::{Progress, WarmError, WarmOptions};
 
@@ -138,6 +143,9 @@ pub enum ServerError {
         /// The limit.
         source: TooFewDescriptors,
     },
+    /// The record of events that it was given has one of its own already.
+    #[error(transparent)]
+    Events(KindError),
     /// The kernel has no random numbers.
     #[error("random numbers: {0}")]
     Random(#[source] io::Error),
@@ -158,6 +166,7 @@ impl ServerError {
             },
             Self::Motd { .. } => "give a readable text file of at most 64 KiB",
             Self::Descriptors { source, .. } => return Some(source.hint().into()),
+            Self::Events(_) => "start one server for each subject",
             Self::Random(_) => return None,
         };
         Some(hint.into())
@@ -209,6 +218,7 @@ impl Server {
             .collect();
         let metrics = Metrics::new(subject.clone(), Arc::clone(&cycles), connections);
         let app = App {
+            views: subject.events().register::<PageView>().map_err(ServerError::Events)?,
             subject: subject.clone(),
             random,
             cycles,

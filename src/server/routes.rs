@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{MatchedPath, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -17,9 +18,11 @@ use tokio::sync::Semaphore;
 use super::cycles::Cycles;
 use super::metrics::{CONTENT_TYPE, Metrics};
 use super::motd::Motd;
+use super::views::{Asked, PageView, is_page};
 use super::warm::{Checked, Warm};
 use crate::Subject;
 use crate::adapters::Rng;
+use crate::events::Kind;
 use crate::wake::Origin;
 
 /// What the routes answer from.
@@ -31,6 +34,7 @@ pub(super) struct App {
     pub(super) motd: Option<Motd>,
     pub(super) warm: Option<Arc<Warm>>,
     pub(super) metrics: Metrics,
+    pub(super) views: Kind<PageView>,
     /// One checksum at a time: each keeps a core busy.
     pub(super) checking: Semaphore,
 }
@@ -66,8 +70,17 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 async fn count(State(app): Shared, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let events = app.subject.events();
+    let asked = events.is_on().then(|| Asked::of(&request));
+    let started = Instant::now();
     let response = next.run(request).await;
-    app.metrics.count(route.as_ref().map(MatchedPath::as_str), response.status().as_u16());
+    let (took, status) = (started.elapsed(), response.status());
+    app.metrics.count(route.as_ref().map(MatchedPath::as_str), status.as_u16());
+    let Some(asked) = asked else { return response };
+    events.record(|| asked.answered(&response, took));
+    if route.is_some_and(|route| status.is_success() && is_page(route.as_str())) {
+        app.views.record(|| asked.view());
+    }
     response
 }
 
