@@ -1,56 +1,87 @@
-//! `defrost events`: what happened in a server.
+//! `defrost events`: what happened in a server, from the server itself or from its file.
 
-use std::ffi::OsString;
-use std::io::{self, Write};
+mod file;
+mod live;
+mod output;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::ask::{connect, said};
-use super::failure::{FAILED, Failure};
-use crate::events::json::from_json;
-use crate::events::{Event, Listing};
-
-/// How long a server may take to list its events.
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
+use super::failure::{Failure, USAGE};
+use crate::events::{Filter, Format, format, stored};
+use output::{Form, Output};
 
 /// List what happened in a server: checkpoints with each hook, restores, requests, log lines, events of its own
+///
+/// A live server tells what it has in memory, which also covers the time before it was restored. A FILE is what
+/// `defrost serve --events FILE` writes. Events that are missing are counted on standard error.
+///
+/// A PATTERN has placeholders: {time} {unix} {monotonic} {name} {label} {fields} {message} {origin} {instance}
+/// {generation} {pid} {sequence}, and {.NAME} for one field; {{ and }} are braces, \t and \n a tab and a new line. The
+/// usual one is '{time} {origin} {name} {fields} {message}'.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The server: its name, its pid, or the path of its control socket
+    /// The server: its name, its pid, or the path of its control socket; or a file of events, for which a path with a
+    /// slash in it never means a name
+    #[arg(value_name = "TARGET|FILE")]
     target: OsString,
+    /// Go on with what happens from now on, until interrupted or the server ends
+    #[arg(short, long)]
+    follow: bool,
+    /// Only events whose name fits, such as 'cycle.*'; may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    name: Vec<String>,
+    /// Only events that are not older than this: 10m, 2h 30min, 1day
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// Only count them: how many of each name, and how many bytes
+    #[arg(long, conflicts_with_all = ["follow", "format"])]
+    summary: bool,
+    /// Print each event in this form
+    #[arg(long, value_name = "PATTERN", conflicts_with = "json")]
+    format: Option<String>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut client = connect(&arguments.target)?;
-    let answer = client.request(b"events json", LISTED_WITHIN);
-    let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
-    said(&answer)?;
-    let listing: Listing = serde_json::from_str(&answer.text).map_err(|error| {
-        Failure::plain(FAILED, format!("the server's answer is no list of events: {error}"))
-    })?;
-    let mut out = io::stdout().lock();
-    for object in listing.events {
-        let written = match from_json(object.clone()) {
-            Some(event) if !arguments.json => writeln!(out, "{}", line(&event)),
-            _ => writeln!(out, "{object}"),
-        };
-        // Whoever reads has seen enough.
-        if written.is_err() {
-            break;
-        }
-    }
-    let dropped = listing.counts.dropped + listing.left_out;
-    if dropped > 0 {
-        eprintln!("defrost: {dropped} older events were dropped");
-    }
-    Ok(ExitCode::SUCCESS)
+    let age = arguments.since.as_deref().map(age).transpose()?;
+    let filter = Filter::new(&arguments.name, age)
+        .map_err(|error| Failure::new(USAGE, format!("--name: {error}"), Some(error.hint())))?;
+    let pattern = arguments.format.as_deref().unwrap_or(format::USUAL);
+    let line = Format::parse(pattern)
+        .map_err(|error| Failure::new(USAGE, format!("--format: {error}"), Some(error.hint())))?;
+    let form = if arguments.json { Form::Json } else { Form::Line(line) };
+    let mut output = Output::new(filter, form, arguments.summary);
+    let status = match is_file(&arguments.target) {
+        true => file::list(Path::new(&arguments.target), arguments.follow, &mut output)?,
+        false if arguments.follow => live::follow(&arguments.target, &mut output)?,
+        false => live::list(&arguments.target, &mut output)?,
+    };
+    output.end();
+    Ok(ExitCode::from(status))
 }
 
-fn line(event: &Event) -> String {
-    let time = humantime::format_rfc3339_micros(event.time());
-    let fields: Vec<String> = event.fields.iter().map(ToString::to_string).collect();
-    format!("{time} {} {} {}", event.origin, event.name, fields.join(" "))
+fn age(text: &str) -> Result<Duration, Failure> {
+    humantime::parse_duration(text).map_err(|error| {
+        let text = format!("--since: '{text}' is no duration: {error}");
+        Failure::new(USAGE, text, Some("give a number with its unit: 90s, 10m, 2h, 1day"))
+    })
+}
+
+/// Whether a file is meant. A word without a slash is the name of a server, unless it is a file of events.
+fn is_file(target: &OsStr) -> bool {
+    let path = Path::new(target);
+    if !path.is_file() {
+        return false;
+    }
+    let mut begin = [0; stored::KIND.magic.len()];
+    target.as_encoded_bytes().contains(&b'/')
+        || std::fs::File::open(path)
+            .and_then(|mut file| file.read_exact(&mut begin))
+            .is_ok_and(|()| begin == stored::KIND.magic)
 }
