@@ -21,8 +21,8 @@ use crate::engine::criu::CriuEngine;
 use crate::engine::simulated::SimulatedEngine;
 use crate::events::{EventFile, Limits, Recorder};
 use crate::server::{
-    CONNECTION_LIMIT, LogEvents, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock, WarmError,
-    WarmOptions,
+    CONNECTION_LIMIT, LogEvents, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock,
+    WarmError, WarmOptions,
 };
 
 /// Most worker threads unless told otherwise: each is one more thread to restore, and one more thread id that has
