@@ -10,6 +10,7 @@
 )]
 
 pub mod apart;
+pub mod browser;
 pub mod client;
 pub mod host;
 pub mod leftovers;
