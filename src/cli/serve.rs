@@ -21,9 +21,12 @@ use crate::engine::criu::CriuEngine;
 use crate::engine::simulated::SimulatedEngine;
 use crate::events::{EventFile, Limits, Recorder};
 use crate::server::{
-    CONNECTION_LIMIT, LogEvents, MotdOptions, Protocol, Server, ServerError, ServerOptions, WallClock,
+    CONNECTION_LIMIT, LogEvents, MotdOptions, Protocol, Server, ServerError, ServerOptions, Unit, WallClock,
     WarmError, WarmOptions,
 };
+
+#[cfg(feature = "highlight")]
+mod highlight;
 
 /// Most worker threads unless told otherwise: each is one more thread to restore, and one more thread id that has
 /// to be free then.
@@ -62,6 +65,9 @@ pub(super) struct Arguments {
     /// Compute each byte of it so often: real warm-ups cost more than filling their memory does
     #[arg(long, value_name = "N", default_value_t = 1, requires = "warm_mib", value_parser = clap::value_parser!(u32).range(1..))]
     warm_rounds: u32,
+    #[cfg(feature = "highlight")]
+    #[command(flatten)]
+    highlight: highlight::Highlighting,
     /// Serve the text of this file at /motd
     #[arg(long, value_name = "FILE")]
     motd: Option<PathBuf>,
@@ -185,7 +191,7 @@ async fn serve(options: &Options, arguments: Arguments, control: ControlOptions)
     let _events = arguments.events.as_ref().map(|path| write_events(&subject, path)).transpose()?;
     start_log(options, log.transpose()?, subject.events());
 
-    if arguments.warm_mib.is_some() {
+    if must_warm(&arguments) {
         // Before anyone can ask.
         subject.set_ready(false);
     }
@@ -215,6 +221,15 @@ fn write_events(subject: &Subject, path: &Path) -> Result<EventFile, Failure> {
     opened.map_err(|error| Failure::new(FAILED, format!("--events {error}; nothing runs"), error.hint()))
 }
 
+/// Whether it is ready later than it starts.
+fn must_warm(arguments: &Arguments) -> bool {
+    #[cfg(feature = "highlight")]
+    if arguments.highlight.must_warm() {
+        return true;
+    }
+    arguments.warm_mib.is_some()
+}
+
 fn server_options(arguments: &Arguments) -> ServerOptions {
     ServerOptions {
         echo: arguments.echo.clone(),
@@ -224,6 +239,8 @@ fn server_options(arguments: &Arguments) -> ServerOptions {
             seed: arguments.warm_seed,
             rounds: arguments.warm_rounds,
         }),
+        #[cfg(feature = "highlight")]
+        highlight: arguments.highlight.options(arguments.drain),
         motd: arguments
             .motd
             .clone()
@@ -246,10 +263,17 @@ fn not_controlled(error: &ControlError) -> Failure {
 fn not_started(error: &ServerError) -> Failure {
     let text = match error {
         ServerError::Listen { .. } | ServerError::Motd { .. } => format!("--{error}"),
+        #[cfg(feature = "highlight")]
+        ServerError::Language(_) => format!("--{error}"),
         ServerError::Descriptors { .. } => format!("--connections: {error}"),
         ServerError::Random(_) | ServerError::Events(_) => error.to_string(),
     };
-    let status = if matches!(error, ServerError::Descriptors { .. }) { HOST } else { FAILED };
+    let status = match error {
+        #[cfg(feature = "highlight")]
+        ServerError::Language(_) => USAGE,
+        ServerError::Descriptors { .. } => HOST,
+        _ => FAILED,
+    };
     Failure::new(status, format!("{text}; nothing runs"), error.hint())
 }
 
@@ -268,11 +292,7 @@ fn announce(server: &Server) {
 async fn warm(server: &Server) -> Result<(), WarmError> {
     let Some(start) = server.warming() else { return server.warmed().await };
     let bar = ProgressBar::with_draw_target(Some(start.total), ProgressDrawTarget::hidden());
-    if let Ok(style) =
-        ProgressStyle::with_template("warming up {wide_bar} {bytes} of {total_bytes}, {eta} left")
-    {
-        bar.set_style(style);
-    }
+    set_unit(&bar, start.unit);
     let mut ticks = interval_at(Instant::now() + PATIENCE, DRAWN_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let draw = async {
@@ -281,7 +301,11 @@ async fn warm(server: &Server) -> Result<(), WarmError> {
             if bar.is_hidden() && io::stderr().is_terminal() {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
             }
-            bar.set_position(server.warming().map_or(0, |progress| progress.done));
+            if let Some(progress) = server.warming() {
+                set_unit(&bar, progress.unit);
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
+            }
         }
     };
     let warmed = tokio::select! {
@@ -290,6 +314,16 @@ async fn warm(server: &Server) -> Result<(), WarmError> {
     };
     bar.finish_and_clear();
     warmed
+}
+
+fn set_unit(bar: &ProgressBar, unit: Unit) {
+    let template = match unit {
+        Unit::Bytes => "warming up {wide_bar} {bytes} of {total_bytes}, {eta} left",
+        Unit::Patterns => "warming up {wide_bar} {pos} of {len} patterns, {eta} left",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
 }
 
 /// Logs to the file, or to standard error, in colour where that is a terminal.

@@ -49,6 +49,13 @@ impl Metrics {
         Self { registry, requests }
     }
 
+    /// These, and what another part of the server counts.
+    #[cfg(feature = "highlight")]
+    pub(super) fn and(mut self, more: Box<dyn Collector>) -> Self {
+        self.registry.register_collector(more);
+        self
+    }
+
     /// Counts an answered request.
     pub(super) fn count(&self, route: Option<&str>, status: u16) {
         let path = route.unwrap_or("other").to_owned();

@@ -1,9 +1,9 @@
 //! The server that ships with defrost: a line echo, and an HTTP server with something to warm up.
 //!
 //! It is the first user of the library, and the program under test: all that it holds through a checkpoint is
-//! registered with the subject's context, in this order: `random`, `motd`, `cycles`, `http`, `echo`, `memory`. So
-//! a checkpoint first waits for the memory to be warm, then lets the clients finish, and a restored process
-//! listens when everything behind it is in order.
+//! registered with the subject's context, in this order: `random`, `motd`, `cycles`, `highlighted`, `highlighting`,
+//! `http`, `echo`, `memory`, `grammars`. So a checkpoint first waits for everything to be warm, then lets the clients
+//! finish, and a restored process listens when everything behind it is in order.
 //!
 //! It must not know the command line, signals or the control socket, and it prints nothing.
 
@@ -11,6 +11,8 @@ mod acceptor;
 mod cycles;
 pub mod echo;
 pub mod expiring;
+#[cfg(feature = "highlight")]
+pub mod highlight;
 mod http;
 pub mod log_events;
 mod metrics;
@@ -18,6 +20,7 @@ pub mod motd;
 mod routes;
 mod views;
 pub mod warm;
+pub mod warming;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -40,6 +44,8 @@ use acceptor::Acceptor;
 pub use acceptor::CONNECTION_LIMIT;
 use cycles::Cycles;
 pub use expiring::{Expiring, WallClock};
+#[cfg(feature = "highlight")]
+use highlight::{Highlight, HighlightOptions};
 pub use log_events::LogEvents;
 use metrics::Metrics;
 use motd::Motd;
@@ -47,7 +53,9 @@ pub use motd::MotdOptions;
 use routes::App;
 use views::PageView;
 use warm::Warm;
-pub use warm::{Progress, WarmError, WarmOptions};
+pub use warm::WarmOptions;
+use warming::Warming;
+pub use warming::{Progress, Unit, WarmError};
 
 /// Descriptors beside those of connections: files, sockets, the runtime's, and what a checkpoint opens for a moment.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -61,6 +69,9 @@ pub struct ServerOptions {
     pub http: Option<String>,
     /// Memory to fill at the start.
     pub warm: Option<WarmOptions>,
+    /// Whether and how to highlight source text.
+    #[cfg(feature = "highlight")]
+    pub highlight: Option<HighlightOptions>,
     /// A file to serve at `/motd`.
     pub motd: Option<MotdOptions>,
     /// How long connections may take to finish, before a checkpoint and when the server stops.
@@ -80,6 +91,8 @@ impl Default for ServerOptions {
             echo: None,
             http: None,
             warm: None,
+            #[cfg(feature = "highlight")]
+            highlight: None,
             motd: None,
             drain: DEFAULT_DRAIN_LIMIT,
             connections: CONNECTION_LIMIT,
@@ -146,6 +159,10 @@ pub enum ServerError {
     /// The record of events that it was given has one of its own already.
     #[error(transparent)]
     Events(KindError),
+    /// A language to warm has no grammar.
+    #[cfg(feature = "highlight")]
+    #[error("warm: {0}")]
+    Language(#[from] highlight::UnknownLanguage),
     /// The kernel has no random numbers.
     #[error("random numbers: {0}")]
     Random(#[source] io::Error),
@@ -165,6 +182,10 @@ impl ServerError {
                 _ => "give IP:PORT, [IP6]:PORT or HOST:PORT",
             },
             Self::Motd { .. } => "give a readable text file of at most 64 KiB",
+            #[cfg(feature = "highlight")]
+            Self::Language(_) => {
+                "give all, common, or names as GET /languages lists them, with commas between them"
+            }
             Self::Descriptors { source, .. } => return Some(source.hint().into()),
             Self::Events(_) => "start one server for each subject",
             Self::Random(_) => return None,
@@ -180,7 +201,7 @@ pub struct Server {
     http: Option<Acceptor>,
     app: Arc<App>,
     drain: Duration,
-    _memory: Option<Registration>,
+    _warming: Vec<Registration>,
 }
 
 /// What was left of the connections when a server stopped: `None` of a listener whose connections all finished.
@@ -204,11 +225,26 @@ impl Server {
         });
         let motd = motd.transpose()?;
         let cycles = Arc::new(Cycles::register(context));
+        #[cfg(feature = "highlight")]
+        let highlight = options.highlight.clone().map(|highlight| Highlight::register(subject, highlight));
+        #[cfg(feature = "highlight")]
+        let highlight = highlight.transpose()?;
         let http = listen(&options, subject, Protocol::Http, options.http.as_deref())?;
         let echo = listen(&options, subject, Protocol::Echo, options.echo.as_deref())?;
 
-        let warm = options.warm.map(|warm| warm_up(warm, subject));
-        let memory = warm.as_ref().map(|warm| context.register("memory", Arc::clone(warm) as _));
+        let warmers = Warmers::new(subject, &options);
+        let mut registered = Vec::new();
+        let mut warmings: Vec<Arc<Warming>> = Vec::new();
+        let warm = options.warm.map(|warm| Warm::start(warm, warmers.one()));
+        if let Some(warm) = &warm {
+            registered.push(context.register("memory", Arc::clone(warm) as _));
+            warmings.push(Arc::clone(warm.warming()));
+        }
+        #[cfg(feature = "highlight")]
+        if let Some(warming) = highlight.as_ref().and_then(|highlight| highlight.warm(warmers.one())) {
+            registered.push(context.register("grammars", Arc::clone(&warming) as _));
+            warmings.push(Arc::clone(warming.warming()));
+        }
 
         let listeners = [(Protocol::Http, &http), (Protocol::Echo, &echo)].into_iter();
         let connections = listeners
@@ -217,6 +253,11 @@ impl Server {
             })
             .collect();
         let metrics = Metrics::new(subject.clone(), Arc::clone(&cycles), connections);
+        #[cfg(feature = "highlight")]
+        let metrics = match &highlight {
+            Some(highlight) => metrics.and(highlight.figures()),
+            None => metrics,
+        };
         let app = App {
             views: subject.events().register::<PageView>().map_err(ServerError::Events)?,
             subject: subject.clone(),
@@ -224,6 +265,9 @@ impl Server {
             cycles,
             motd,
             warm,
+            warmings,
+            #[cfg(feature = "highlight")]
+            highlight,
             metrics,
             checking: Semaphore::new(1),
         };
@@ -237,7 +281,7 @@ impl Server {
             }),
             app,
             drain: options.drain,
-            _memory: memory,
+            _warming: registered,
         })
     }
 
@@ -251,21 +295,23 @@ impl Server {
         acceptor.as_ref().map(Acceptor::address)
     }
 
-    /// How far the warm-up is, if there is one.
+    /// How far the first unfinished warm-up is, or the last one; none if there is none.
     #[must_use]
     pub fn warming(&self) -> Option<Progress> {
-        self.app.warm.as_ref().map(|warm| warm.progress())
+        let mut warmings = self.app.warmings.iter();
+        let unfinished = warmings.find(|warming| !warming.is_warm()).or(self.app.warmings.last());
+        unfinished.map(|warming| warming.progress())
     }
 
-    /// Waits until the warm-up has ended; returns at once without one. Cancel safe.
+    /// Waits until all warm-ups have ended; returns at once without one. Cancel safe.
     ///
     /// # Errors
     /// [`WarmError`]. The server serves all the same, but is not ready.
     pub async fn warmed(&self) -> Result<(), WarmError> {
-        match &self.app.warm {
-            Some(warm) => warm.ended().await,
-            None => Ok(()),
+        for warming in &self.app.warmings {
+            warming.ended().await?;
         }
+        Ok(())
     }
 
     /// Stops accepting, gives the open connections the time to finish that the options say, and shuts down the
@@ -276,8 +322,8 @@ impl Server {
     pub async fn stop(self) -> Stopped {
         let Self { echo, http, app, drain, .. } = self;
         app.subject.set_ready(false);
-        if let Some(warm) = &app.warm {
-            warm.stop();
+        for warming in &app.warmings {
+            warming.stop();
         }
         let stop = |acceptor: Option<Acceptor>| async move {
             match acceptor {
@@ -310,8 +356,32 @@ fn listen(
     bound.map(Some).map_err(|source| ServerError::Listen { protocol, address: address.to_owned(), source })
 }
 
-fn warm_up(options: WarmOptions, subject: &Subject) -> Arc<Warm> {
-    subject.set_ready(false);
-    let waiting = subject.clone();
-    Warm::start(options, move || waiting.set_ready(true))
+/// What makes the subject ready when the last of its warm-ups is done.
+struct Warmers {
+    subject: Subject,
+    left: Arc<AtomicUsize>,
+}
+
+impl Warmers {
+    /// With a warm-up to come, the subject is not ready from now on.
+    fn new(subject: &Subject, options: &ServerOptions) -> Self {
+        let left = usize::from(options.warm.is_some());
+        #[cfg(feature = "highlight")]
+        let left = left
+            + usize::from(options.highlight.as_ref().is_some_and(|highlight| !highlight.warm.is_nothing()));
+        if left > 0 {
+            subject.set_ready(false);
+        }
+        Self { subject: subject.clone(), left: Arc::new(AtomicUsize::new(left)) }
+    }
+
+    /// For one of them, to be called at its end.
+    fn one(&self) -> impl FnOnce() + Send + 'static {
+        let (subject, left) = (self.subject.clone(), Arc::clone(&self.left));
+        move || {
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                subject.set_ready(true);
+            }
+        }
+    }
 }

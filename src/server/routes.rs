@@ -20,6 +20,7 @@ use super::metrics::{CONTENT_TYPE, Metrics};
 use super::motd::Motd;
 use super::views::{Asked, PageView, is_page};
 use super::warm::{Checked, Warm};
+use super::warming::Warming;
 use crate::Subject;
 use crate::adapters::Rng;
 use crate::events::Kind;
@@ -33,6 +34,10 @@ pub(super) struct App {
     pub(super) cycles: Arc<Cycles>,
     pub(super) motd: Option<Motd>,
     pub(super) warm: Option<Arc<Warm>>,
+    /// All that there is to warm up.
+    pub(super) warmings: Vec<Arc<Warming>>,
+    #[cfg(feature = "highlight")]
+    pub(super) highlight: Option<Arc<super::highlight::Highlight>>,
     pub(super) metrics: Metrics,
     pub(super) views: Kind<PageView>,
     /// One checksum at a time: each keeps a core busy.
@@ -53,8 +58,10 @@ type Shared = State<Arc<App>>;
 /// | `/checksum` | JSON: whether the warmed memory is what it was; 500 if not |
 /// | `/touch?pages=N&seed=S` | JSON: the sum of the first words of that many random pages of the warmed memory |
 /// | `/motd` | the text of the file, at most as old as allowed |
+///
+/// and, where it highlights, those of `highlight::routes`.
 pub(super) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/info", get(info))
@@ -62,7 +69,13 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/random", get(random))
         .route("/checksum", get(checksum))
         .route("/touch", get(touch))
-        .route("/motd", get(motd))
+        .route("/motd", get(motd));
+    #[cfg(feature = "highlight")]
+    let router = match &app.highlight {
+        Some(highlight) => router.merge(super::highlight::routes::router(Arc::clone(highlight))),
+        None => router,
+    };
+    router
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing at this path\n") })
         .layer(from_fn_with_state(Arc::clone(&app), count))
         .with_state(app)
@@ -85,7 +98,7 @@ async fn count(State(app): Shared, request: Request, next: Next) -> Response {
 }
 
 async fn readyz(State(app): Shared) -> Response {
-    let why_not = match app.warm.as_ref().and_then(|warm| warm.why_not()) {
+    let why_not = match app.warmings.iter().find_map(|warming| warming.why_not()) {
         Some(why_not) => why_not,
         // Also while a cycle that has taken everything up again has yet to end.
         None if app.subject.is_ready() => return "ready\n".into_response(),
@@ -108,6 +121,10 @@ struct Info {
     /// `null` in an original.
     since_restore_seconds: Option<f64>,
     resources: Vec<ResourceInfo>,
+    /// Only where it highlights.
+    #[cfg(feature = "highlight")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    highlight: Option<super::highlight::Figures>,
     /// `null` in an original.
     restore: Option<RestoreInfo>,
 }
@@ -151,6 +168,8 @@ async fn info(State(app): Shared) -> Json<Info> {
         resources: resources
             .map(|resource| ResourceInfo { name: resource.name, description: resource.description })
             .collect(),
+        #[cfg(feature = "highlight")]
+        highlight: app.highlight.as_ref().map(|highlight| highlight.count()),
         restore,
     })
 }

@@ -3,25 +3,20 @@
 //! The pattern is pseudo-random, so that no layer below can leave out or compress a page, and has a checksum,
 //! so that a restore that loses one is seen. It must not know who waits for it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::warming::{LONGEST_WAIT, Unit, WarmError, Warming};
+use crate::resource::{Cycle, HookError, Resource};
 use async_trait::async_trait;
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
-use tokio::sync::watch;
-
-use crate::resource::{Cycle, HookError, Resource};
 
 /// How much is filled between two looks at whether to go on, in bytes.
 const CHUNK: usize = 1 << 20;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-
-/// How long a checkpoint waits for the warm-up before it gives up and says so.
-const WAIT: Duration = Duration::from_secs(60);
 
 /// How much to warm, and with what.
 #[derive(Debug, Clone, Copy)]
@@ -42,58 +37,12 @@ impl WarmOptions {
     }
 }
 
-/// Why there is no warm memory. The server serves without it, and is not ready.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum WarmError {
-    /// The address space is too small.
-    #[error("{mib} MiB to warm cannot be had: {cause}")]
-    Memory {
-        /// How much was asked for, in MiB.
-        mib: u32,
-        /// The allocator's answer.
-        cause: String,
-    },
-    /// The thread that fills did not start, or panicked.
-    #[error("the warm-up failed: {cause}")]
-    Thread {
-        /// Why.
-        cause: String,
-    },
-    /// The server was stopped meanwhile.
-    #[error("the warm-up was stopped")]
-    Stopped,
-}
-
-impl WarmError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Memory { .. } => Some("warm less, or raise the limit on memory: ulimit -v"),
-            Self::Thread { .. } => Some("look at the limits on threads and memory"),
-            Self::Stopped => None,
-        }
-    }
-}
-
-/// How far the warm-up is, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Filled by now.
-    pub done: u64,
-    /// In all.
-    pub total: u64,
-}
-
 /// The memory, while it is filled and afterwards.
 #[derive(Debug)]
 pub(super) struct Warm {
     options: WarmOptions,
-    done: AtomicU64,
-    stopped: AtomicBool,
+    warming: Arc<Warming>,
     filled: OnceLock<Filled>,
-    outcome: watch::Sender<Option<Result<(), WarmError>>>,
 }
 
 #[derive(Debug)]
@@ -113,25 +62,15 @@ pub(super) struct Checked {
 impl Warm {
     /// Starts filling, on a thread that ends with it, and has `warmed` called there when it is done.
     pub(super) fn start(options: WarmOptions, warmed: impl FnOnce() + Send + 'static) -> Arc<Self> {
-        let warm = Arc::new(Self {
-            options,
-            done: AtomicU64::new(0),
-            stopped: AtomicBool::new(false),
-            filled: OnceLock::new(),
-            outcome: watch::Sender::new(None),
-        });
+        let warm = Arc::new(Self::new(options));
         let filling = Arc::clone(&warm);
-        let spawned = std::thread::Builder::new().name("warm-up".into()).spawn(move || {
-            let outcome = filling.fill();
-            if outcome.is_ok() {
-                warmed();
-            }
-            filling.outcome.send_replace(Some(outcome));
-        });
-        if let Err(error) = spawned {
-            warm.outcome.send_replace(Some(Err(WarmError::Thread { cause: error.to_string() })));
-        }
+        warm.warming.run(move || filling.fill(), warmed);
         warm
+    }
+
+    fn new(options: WarmOptions) -> Self {
+        let warming = Warming::new(Unit::Bytes, u64::from(options.mib) << 20);
+        Self { options, warming, filled: OnceLock::new() }
     }
 
     fn total(&self) -> usize {
@@ -149,13 +88,13 @@ impl Warm {
             let start = bytes.len();
             bytes.resize(start + CHUNK, 0);
             for _ in 0..self.options.rounds {
-                if self.stopped.load(Ordering::Relaxed) {
+                if self.warming.is_stopped() {
                     return Err(WarmError::Stopped);
                 }
                 pattern.fill(&mut bytes[start..]);
             }
             hasher.update(&bytes[start..]);
-            self.done.store(bytes.len() as u64, Ordering::Relaxed);
+            self.warming.advance(CHUNK as u64);
         }
         let filled = Filled { bytes, checksum: hasher.finalize() };
         // It is filled once, by the thread that calls this.
@@ -163,37 +102,13 @@ impl Warm {
         Ok(())
     }
 
-    /// Gives the warm-up up, if it has not ended.
-    pub(super) fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+    /// The course of filling it.
+    pub(super) fn warming(&self) -> &Arc<Warming> {
+        &self.warming
     }
 
     pub(super) fn is_warm(&self) -> bool {
         self.filled.get().is_some()
-    }
-
-    pub(super) fn progress(&self) -> Progress {
-        Progress { done: self.done.load(Ordering::Relaxed), total: self.total() as u64 }
-    }
-
-    /// Why it is not warm, unless it is.
-    pub(super) fn why_not(&self) -> Option<String> {
-        if self.is_warm() {
-            return None;
-        }
-        if let Some(Err(error)) = &*self.outcome.borrow() {
-            return Some(error.to_string());
-        }
-        let Progress { done, total } = self.progress();
-        Some(format!("warming up: {} of {} MiB", done >> 20, total >> 20))
-    }
-
-    /// Waits for the end of the warm-up.
-    pub(super) async fn ended(&self) -> Result<(), WarmError> {
-        let mut outcome = self.outcome.subscribe();
-        let ended = outcome.wait_for(Option::is_some).await;
-        // The sender lives as long as `self`.
-        ended.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(WarmError::Stopped))
     }
 
     /// Computes the checksum over the memory again; `None` before the end of the warm-up.
@@ -224,11 +139,11 @@ impl Resource for Warm {
     /// Half-warmed memory is worth no image: the checkpoint waits for the rest, and everything that was
     /// registered before serves meanwhile.
     async fn before_checkpoint(&self, _cycle: &Cycle) -> Result<(), HookError> {
-        Ok(self.ended().await?)
+        Ok(self.warming.ended().await?)
     }
 
     fn deadline(&self) -> Duration {
-        WAIT
+        LONGEST_WAIT
     }
 
     fn describe(&self) -> String {
@@ -239,6 +154,7 @@ impl Resource for Warm {
 
 #[cfg(test)]
 mod tests {
+    use super::super::warming::Progress;
     use super::*;
 
     #[tokio::test]
@@ -246,11 +162,14 @@ mod tests {
         let mut found = Vec::new();
         for seed in [1, 1, 2] {
             let warm = Warm::start(WarmOptions { seed, ..WarmOptions::new(2) }, || {});
-            warm.ended().await.unwrap();
+            warm.warming.ended().await.unwrap();
             let checked = warm.check().unwrap();
             assert_eq!(checked.expected, checked.found);
             assert_eq!(checked.bytes, 2 << 20);
-            assert_eq!(warm.progress(), Progress { done: 2 << 20, total: 2 << 20 });
+            assert_eq!(
+                warm.warming.progress(),
+                Progress { done: 2 << 20, total: 2 << 20, unit: Unit::Bytes }
+            );
             found.push(checked.found);
         }
         assert_eq!(found[0], found[1]);
@@ -262,7 +181,7 @@ mod tests {
         let mut sums = Vec::new();
         for (seed, choice) in [(1, 5), (1, 5), (1, 6), (2, 5)] {
             let warm = Warm::start(WarmOptions { seed, ..WarmOptions::new(2) }, || {});
-            warm.ended().await.unwrap();
+            warm.warming.ended().await.unwrap();
             sums.push(warm.touch(100, choice).unwrap());
         }
         assert_eq!(sums[0], sums[1]);
@@ -271,15 +190,8 @@ mod tests {
 
     #[test]
     fn a_lost_page_is_seen() {
-        let warm = Warm {
-            options: WarmOptions { seed: 7, ..WarmOptions::new(1) },
-            done: AtomicU64::new(0),
-            stopped: AtomicBool::new(false),
-            filled: OnceLock::new(),
-            outcome: watch::Sender::new(None),
-        };
+        let mut warm = Warm::new(WarmOptions { seed: 7, ..WarmOptions::new(1) });
         warm.fill().unwrap();
-        let mut warm = warm;
         warm.filled.get_mut().unwrap().bytes[4096..8192].fill(0);
         let checked = warm.check().unwrap();
         assert_ne!(checked.expected, checked.found);
@@ -288,8 +200,8 @@ mod tests {
     #[tokio::test]
     async fn a_stopped_warm_up_ends_and_is_not_warm() {
         let warm = Warm::start(WarmOptions::new(1 << 12), || panic!("it was stopped"));
-        warm.stop();
-        assert!(matches!(warm.ended().await, Err(WarmError::Stopped)));
+        warm.warming.stop();
+        assert!(matches!(warm.warming.ended().await, Err(WarmError::Stopped)));
         assert!(!warm.is_warm() && warm.check().is_none());
     }
 

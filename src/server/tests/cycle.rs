@@ -78,7 +78,7 @@ async fn a_checkpoint_waits_for_the_warm_up_while_clients_are_served() {
     let warm = Some(WarmOptions::new(64));
     let (server, subject) = started(ServerOptions { warm, ..options() });
     quiesce(&subject).await;
-    assert_eq!(server.warming(), Some(Progress { done: 64 << 20, total: 64 << 20 }));
+    assert_eq!(server.warming(), Some(Progress { done: 64 << 20, total: 64 << 20, unit: Unit::Bytes }));
     wake(&subject, &Wake::Resumed).await;
     let (status, checksum) = get(http_of(&server), "/checksum").await;
     assert!(status == 200 && checksum.contains(r#""matches":true"#), "{checksum}");
