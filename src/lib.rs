@@ -58,6 +58,7 @@
 //! | [`startup`] | what must happen first thing in `main` |
 //! | [`control`] | how a checkpoint is asked for: socket, standard input, FIFO, signals |
 //! | [`adapters`] | listeners, files, standard streams and generators that take part by themselves |
+//! | [`history`] | checkpoints of one server, one after the other, stored by content |
 //! | [`supervise`] | the parent's side: run, restore, clones, namespaces, signals, exit status |
 //! | [`checkpoint`] | one cycle inside this process: quiesce, audit, dump, wake |
 //! | [`engine`] | what dumps and restores |
@@ -89,6 +90,7 @@ pub mod context;
 pub mod control;
 pub mod engine;
 pub mod events;
+pub mod history;
 pub mod image;
 #[cfg(feature = "cli")]
 pub mod load;

@@ -1,0 +1,192 @@
+//! A checkpoint of a history as a plain image again, which plain `criu restore` takes.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::error::{HistoryError, failed};
+use super::folder::History;
+use super::index::{Content, Index, StoredFile};
+use super::pack::{PAGE, Pack};
+use crate::image::{Image, Manifest, Partial, Users};
+
+/// How many pages are read at once.
+const PIECE: u32 = 256;
+
+impl History {
+    /// Writes a checkpoint into this folder as an image that depends on nothing. It gets its name when it is
+    /// complete, in the place of an image of that name which nobody needs. Returns where it is.
+    ///
+    /// # Errors
+    /// [`HistoryError::Unknown`], [`HistoryError::Damaged`] with the first thing that is wrong, and others; what lay
+    /// there before still lies there.
+    pub fn checkout(&self, number: u64, target: &Path) -> Result<PathBuf, HistoryError> {
+        let index = self.index(number)?;
+        let damaged =
+            |loss| HistoryError::Damaged { dir: self.path().to_owned(), number, losses: vec![loss] };
+        let packs = self.open_packs(&index).map_err(damaged)?;
+        let manifest = Manifest::from_bytes(&index.manifest).map_err(|error| damaged(error.to_string()))?;
+        let users = Users::of(target);
+        if !users.is_empty() {
+            return Err(HistoryError::Needed { target: target.to_owned(), users });
+        }
+        let begun = Partial::create(target)?;
+        // Locked from here on, so that nobody sweeps it away.
+        let partial = Partial::reopen(begun.path(), target)?;
+        let written = index.files.iter().try_for_each(|file| write(partial.path(), file, &packs));
+        let written = written.map_err(|error| match error {
+            Trouble::Loss(loss) => damaged(loss),
+            Trouble::Of(error) => error,
+        });
+        match written.and_then(|()| Ok(partial.complete(&manifest)?)) {
+            Ok(path) => Ok(path),
+            Err(error) => {
+                // What cannot be removed now is swept by the next checkout of this name.
+                let _ = partial.discard(None);
+                Err(error)
+            }
+        }
+    }
+
+    /// A checkpoint as an image within the history, which is made if it is not there. It stays until a later pruning
+    /// that finds neither a process nor an image that needs it.
+    ///
+    /// # Errors
+    /// As [`History::checkout`].
+    pub fn checked_out(&self, number: u64) -> Result<Image, HistoryError> {
+        let path = self.checkout_path(number);
+        if let Ok(image) = Image::open(&path)
+            && self.index(number).is_ok_and(|index| index.id == image.manifest().id)
+        {
+            return Ok(image);
+        }
+        Ok(Image::open(&self.checkout(number, &path)?)?)
+    }
+
+    /// All packs that a checkpoint needs, opened: from here on pruning does no harm.
+    pub(super) fn open_packs(&self, index: &Index) -> Result<HashMap<u64, Pack>, String> {
+        let mut packs = HashMap::new();
+        for extent in index.extents() {
+            if let Entry::Vacant(vacant) = packs.entry(extent.pack) {
+                vacant.insert(Pack::open(self.path(), extent.pack)?);
+            }
+        }
+        Ok(packs)
+    }
+}
+
+/// Why a file was not written.
+enum Trouble {
+    /// What is stored is damaged.
+    Loss(String),
+    /// Anything else.
+    Of(HistoryError),
+}
+
+fn write(folder: &Path, file: &StoredFile, packs: &HashMap<u64, Pack>) -> Result<(), Trouble> {
+    if !is_plain(&file.name) {
+        return Err(Trouble::Loss(format!("{:?} is no name of a file", file.name)));
+    }
+    let path = folder.join(&file.name);
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(&path);
+    let mut out = opened.map_err(|error| Trouble::Of(failed("create", &path)(error)))?;
+    match &file.content {
+        Content::Whole(bytes) => put(&mut out, bytes, &path),
+        Content::Pages(_) => pages(file, packs, &mut |bytes| put(&mut out, bytes, &path)),
+    }
+}
+
+fn put(out: &mut File, bytes: &[u8], path: &Path) -> Result<(), Trouble> {
+    out.write_all(bytes).map_err(|error| Trouble::Of(failed("write", path)(error)))
+}
+
+/// Names come from a file: they must not lead out of the folder.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
+}
+
+/// Hands out the contents of a file, verified, piece by piece.
+fn pages(
+    file: &StoredFile,
+    packs: &HashMap<u64, Pack>,
+    out: &mut dyn FnMut(&[u8]) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let Content::Pages(extents) = &file.content else { return Ok(()) };
+    let mut buffer = vec![0; PIECE as usize * PAGE];
+    let mut left = file.size;
+    for extent in extents {
+        let pack = packs.get(&extent.pack);
+        let pack = pack.ok_or_else(|| Trouble::Loss(format!("pack {} is missing", extent.pack)))?;
+        let (mut first, mut count) = (extent.first, extent.count);
+        while count > 0 {
+            let some = count.min(PIECE);
+            let piece = &mut buffer[..some as usize * PAGE];
+            pack.read(first, piece).map_err(Trouble::Loss)?;
+            let length = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+            out(&piece[..length])?;
+            left -= length as u64;
+            (first, count) = (first.saturating_add(some), count - some);
+        }
+    }
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Trouble::Loss(format!("{} lacks its last {left} bytes", file.name)))
+}
+
+impl History {
+    /// All that is wrong with a checkpoint; nothing if it can be had. With `contents`, every page is read, otherwise
+    /// only what is needed to find it.
+    #[must_use]
+    pub fn losses(&self, number: u64, contents: bool) -> Vec<String> {
+        let index = match self.index(number) {
+            Ok(index) => index,
+            Err(HistoryError::Damaged { losses, .. }) => return losses,
+            Err(error) => return vec![error.to_string()],
+        };
+        let mut losses = Vec::new();
+        if let Err(error) = Manifest::from_bytes(&index.manifest) {
+            losses.push(error.to_string());
+        }
+        let mut packs = HashMap::new();
+        let mut used: Vec<u64> = index.extents().map(|extent| extent.pack).collect();
+        used.sort_unstable();
+        used.dedup();
+        for pack in used {
+            match Pack::open(self.path(), pack) {
+                Ok(opened) => drop(packs.insert(pack, opened)),
+                Err(loss) => losses.push(loss),
+            }
+        }
+        if let Some(extent) = index.extents().find(|extent| {
+            packs
+                .get(&extent.pack)
+                .is_some_and(|pack| extent.first.saturating_add(extent.count) > pack.pages())
+        }) {
+            losses.push(format!("pack {} is too short", extent.pack));
+        }
+        if contents && losses.is_empty() {
+            for file in &index.files {
+                if let Err(Trouble::Loss(loss)) = pages(file, &packs, &mut |_| Ok(())) {
+                    losses.push(format!("{}: {loss}", file.name));
+                }
+            }
+        }
+        losses
+    }
+
+    /// The checkpoints that can be had as far as one can see without reading their pages, ascending.
+    #[must_use]
+    pub fn complete(&self) -> Vec<u64> {
+        self.numbers().into_iter().filter(|number| self.losses(*number, false).is_empty()).collect()
+    }
+
+    /// Removes what is left of an image that was not stored.
+    pub fn clear_incoming(&self) {
+        let _ = fs::remove_dir_all(self.incoming());
+    }
+}

@@ -1,0 +1,34 @@
+//! Checkpoints of one server, one after the other, of which each costs what has changed since the one before.
+//!
+//! The kernel need not track what a server writes: an image is written whole by CRIU, then its pages are stored by
+//! their content, so that a page which any checkpoint of the history has already is not written again. Each
+//! checkpoint is complete or absent, whatever is killed, and can be had as a plain image at any time.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`folder`] | the files of a history, and who may write to it |
+//! | [`index`] | what is stored about one checkpoint |
+//! | `pack` | pages in files, with their hashes |
+//! | [`store`] | an image becomes a checkpoint |
+//! | [`checkout`] | a checkpoint becomes an image; what of it is damaged |
+//! | [`prune`] | old ones leave |
+//! | [`spec`] | `DIR@N` |
+//!
+//! It must not know how servers are started, supervised or restored.
+
+pub mod checkout;
+pub mod error;
+pub mod folder;
+pub mod index;
+mod pack;
+pub mod prune;
+pub mod spec;
+pub mod store;
+#[cfg(test)]
+mod tests;
+
+pub use error::HistoryError;
+pub use folder::{Claim, History};
+pub use index::Index;
+pub use prune::Pruned;
+pub use spec::{Spec, Which};
