@@ -12,6 +12,7 @@ mod ctl;
 mod engines;
 mod events;
 mod failure;
+mod history;
 mod image;
 mod inspect;
 mod load;
@@ -58,6 +59,7 @@ enum Command {
     Image(image::Arguments),
     Load(load::Arguments),
     Sleepsort(sleepsort::Arguments),
+    History(history::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -112,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Image(arguments) => image::run(&arguments),
         Command::Load(arguments) => load::run(arguments),
         Command::Sleepsort(arguments) => sleepsort::run(&options, &arguments),
+        Command::History(arguments) => history::run(&arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())

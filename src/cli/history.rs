@@ -1,0 +1,214 @@
+//! `defrost history`: the checkpoints of a server, one after the other.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::failure::{FAILED, Failure, IMAGE, USAGE};
+use super::inspect::size;
+use crate::history::{History, HistoryError, Spec};
+
+/// List the checkpoints of a history, as `defrost run --checkpoint-every` makes them
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: Option<List>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Write a checkpoint as a plain image, which `criu restore` takes
+    Checkout(Checkout),
+    /// Store an image as the next checkpoint; it stays where it is, and is made whole if it depends on others
+    Add(Addition),
+    /// Remove all checkpoints but the last ones
+    Prune(Pruning),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// The folder of the history
+    dir: PathBuf,
+    /// Print the list as JSON
+    #[arg(long)]
+    json: bool,
+    /// Read all that is stored, name each checkpoint that is lost, and fail if there is one
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Checkout {
+    /// The checkpoint: DIR@3 by its number, DIR@-1 the last, DIR@-2 the one before
+    #[arg(value_name = "DIR@N")]
+    checkpoint: PathBuf,
+    /// The folder that becomes the image
+    out: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Addition {
+    /// The folder of the history, which is begun if it is not there
+    dir: PathBuf,
+    /// The image folder
+    image: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Pruning {
+    /// The folder of the history
+    dir: PathBuf,
+    /// How many stay
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: u32,
+}
+
+/// A checkpoint in the list.
+#[derive(Debug, Serialize)]
+struct Entry {
+    number: u64,
+    #[serde(flatten)]
+    about: Option<About>,
+    /// What is wrong with it; nothing if it can be had.
+    problems: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct About {
+    created_unix_ns: u64,
+    server: String,
+    generation: u64,
+    memory_bytes: u64,
+    image_bytes: u64,
+    written_bytes: u64,
+    pause_us: u64,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    match (&arguments.command, &arguments.list) {
+        (Some(Command::Checkout(checkout)), _) => check_out(checkout),
+        (Some(Command::Add(addition)), _) => add(addition),
+        (Some(Command::Prune(pruning)), _) => prune(pruning),
+        (None, Some(list)) => ls(list),
+        (None, None) => Err(Failure::new(
+            USAGE,
+            "a history has to be named",
+            Some("defrost history DIR lists its checkpoints"),
+        )),
+    }
+}
+
+fn ls(list: &List) -> Result<ExitCode, Failure> {
+    let history = History::open(&list.dir).map_err(|error| failed(&error))?;
+    let entries: Vec<Entry> =
+        history.numbers().into_iter().map(|number| entry(&history, number, list.check)).collect();
+    let text = if list.json {
+        serde_json::to_string_pretty(&entries).map_err(|error| Failure::plain(FAILED, error))? + "\n"
+    } else {
+        describe(&entries).unwrap_or_default()
+    };
+    print!("{text}");
+    let lost: Vec<String> = entries
+        .iter()
+        .filter(|entry| !entry.problems.is_empty())
+        .map(|entry| entry.number.to_string())
+        .collect();
+    if !list.check || lost.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = format!("lost: {} of {} checkpoints ({})", lost.len(), entries.len(), lost.join(", "));
+    Err(Failure::new(IMAGE, text, Some("all others can be restored; copy the files of these from a backup")))
+}
+
+fn entry(history: &History, number: u64, contents: bool) -> Entry {
+    let about = history.index(number).ok().map(|index| About {
+        created_unix_ns: index.created_unix_ns,
+        server: index.server,
+        generation: index.generation,
+        memory_bytes: index.memory_bytes,
+        image_bytes: index.image_bytes,
+        written_bytes: index.written_bytes,
+        pause_us: index.pause_us,
+    });
+    Entry { number, about, problems: history.losses(number, contents) }
+}
+
+fn describe(entries: &[Entry]) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    for Entry { number, about, problems } in entries {
+        match about {
+            Some(about) => {
+                let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(about.created_unix_ns);
+                writeln!(
+                    text,
+                    "{number:>6}  {}  {}, generation {}, {} stored as {}, pause {} ms",
+                    humantime::format_rfc3339_millis(made),
+                    about.server,
+                    about.generation,
+                    size(about.image_bytes),
+                    size(about.written_bytes),
+                    about.pause_us / 1000,
+                )?;
+            }
+            None => writeln!(text, "{number:>6}")?,
+        }
+        for problem in problems {
+            writeln!(text, "        lost: {problem}")?;
+        }
+    }
+    Ok(text)
+}
+
+fn check_out(checkout: &Checkout) -> Result<ExitCode, Failure> {
+    let (history, number) = find(&checkout.checkpoint)?.ok_or_else(|| {
+        let text = format!("{} names no checkpoint of a history", checkout.checkpoint.display());
+        Failure::new(USAGE, text, Some("name it as DIR@3 or DIR@-1"))
+    })?;
+    let image = history.checkout(number, &checkout.out).map_err(|error| failed(&error))?;
+    println!("{} is checkpoint {number} of {}", image.display(), history.path().display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(addition: &Addition) -> Result<ExitCode, Failure> {
+    let history = History::create(&addition.dir).map_err(|error| failed(&error))?;
+    let _claim = history.claim().map_err(|error| failed(&error))?;
+    let index = history.add(&addition.image).map_err(|error| failed(&error))?;
+    println!(
+        "{} is checkpoint {} of {}: {} stored as {}",
+        addition.image.display(),
+        index.number,
+        history.path().display(),
+        size(index.image_bytes),
+        size(index.written_bytes)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prune(pruning: &Pruning) -> Result<ExitCode, Failure> {
+    let history = History::open(&pruning.dir).map_err(|error| failed(&error))?;
+    let _claim = history.claim().map_err(|error| failed(&error))?;
+    let pruned = history.prune(pruning.keep as usize).map_err(|error| failed(&error))?;
+    println!("{} checkpoints were removed", pruned.removed.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The checkpoint that a path names; none if it is no more than a path.
+pub(super) fn find(path: &Path) -> Result<Option<(History, u64)>, Failure> {
+    let spec = Spec::parse(path).map_err(|error| failed(&error))?;
+    spec.map(|spec| spec.find()).transpose().map_err(|error| failed(&error))
+}
+
+pub(super) fn failed(error: &HistoryError) -> Failure {
+    let status = match error {
+        HistoryError::Unparsable { .. } => USAGE,
+        error if error.is_of_the_image() => IMAGE,
+        _ => FAILED,
+    };
+    Failure::new(status, error, error.hint())
+}
