@@ -58,12 +58,17 @@ impl History {
     /// As [`History::checkout`].
     pub fn checked_out(&self, number: u64) -> Result<Image, HistoryError> {
         let path = self.checkout_path(number);
-        if let Ok(image) = Image::open(&path)
-            && self.index(number).is_ok_and(|index| index.id == image.manifest().id)
-        {
+        let index = self.index(number)?;
+        let there = || Image::open(&path).ok().filter(|image| image.manifest().id == index.id);
+        if let Some(image) = there() {
             return Ok(image);
         }
-        Ok(Image::open(&self.checkout(number, &path)?)?)
+        let _writing = self.write()?;
+        // Somebody else may have had the same idea.
+        match there() {
+            Some(image) => Ok(image),
+            None => Ok(Image::open(&self.checkout(number, &path)?)?),
+        }
     }
 
     /// All packs that a checkpoint needs, opened: from here on pruning does no harm.

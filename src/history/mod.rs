@@ -12,14 +12,16 @@
 //! | [`store`] | an image becomes a checkpoint |
 //! | [`checkout`] | a checkpoint becomes an image; what of it is damaged |
 //! | [`prune`] | old ones leave |
+//! | [`keep`] | checkpoints of a running server, at intervals |
 //! | [`spec`] | `DIR@N` |
 //!
-//! It must not know how servers are started, supervised or restored.
+//! It must not know how servers are started, supervised or restored; `keep` alone knows that a server can be asked.
 
 pub mod checkout;
 pub mod error;
 pub mod folder;
 pub mod index;
+pub mod keep;
 mod pack;
 pub mod prune;
 pub mod spec;

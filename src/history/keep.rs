@@ -1,0 +1,189 @@
+//! Checkpoints of a running server, one after the other, asked for by its control socket.
+//!
+//! It must not know how the server was started, nor what happens when it ends: whoever does, ends this.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::error::HistoryError;
+use super::folder::History;
+use super::index::Index;
+use crate::control::{Client, ClientError, Request, Status, Target, TargetError, resolve};
+use crate::image::{Image, ImageError};
+
+/// How long a server may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long it may take over a question.
+const QUESTION: Duration = Duration::from_secs(10);
+/// How long a checkpoint may take: about a second for each gigabyte, and the drain of connections.
+const CHECKPOINT: Duration = Duration::from_secs(300);
+/// After this many failures in a row it is told loudly.
+const LOUD: u32 = 3;
+
+/// What is kept of which server.
+#[derive(Debug)]
+pub struct Keep {
+    /// Where to.
+    pub history: History,
+    /// The server's pid.
+    pub pid: i32,
+    /// From the end of one checkpoint to the beginning of the next.
+    pub every: Duration,
+    /// How many checkpoints stay.
+    pub keep: usize,
+}
+
+/// Why there is no new checkpoint. The server goes on, unless it had ended before, and so does the history.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// It has no control socket, or none yet.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// It is not ready: what it has warmed up so far is nothing to go back to.
+    #[error("the server is not ready yet")]
+    NotReady,
+    /// It did not answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// It refused, or the dump failed.
+    #[error("{text}")]
+    Refused {
+        /// In its words.
+        text: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The image could not be stored.
+    #[error("the checkpoint was made and could not be stored: {0}")]
+    History(#[from] HistoryError),
+    /// What the server made is no image.
+    #[error("the checkpoint was made and cannot be opened: {0}")]
+    Image(#[from] ImageError),
+    /// What is in its place cannot be moved.
+    #[error("cannot move {} to {}: {source}", from.display(), to.display())]
+    Move {
+        /// From where.
+        from: PathBuf,
+        /// To where.
+        to: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+}
+
+impl KeepError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Target(error) => error.hint(),
+            Self::Client(error) => error.hint().map(str::to_owned),
+            Self::Refused { hint, .. } => hint.clone(),
+            Self::History(error) => error.hint(),
+            Self::Image(error) => error.hint(),
+            Self::NotReady | Self::Move { .. } => None,
+        }
+    }
+
+    /// Whether it is about a server that has only just begun.
+    fn is_early(&self) -> bool {
+        matches!(self, Self::Target(_) | Self::NotReady)
+    }
+}
+
+impl Keep {
+    /// Makes checkpoints until this process is ended. One that fails is told, and tried again at the next interval.
+    pub fn run(&self) -> ! {
+        let mut failures = 0;
+        let mut was_there = false;
+        loop {
+            std::thread::sleep(self.every);
+            match self.once() {
+                Ok(_) => (failures, was_there) = (0, true),
+                Err(error) if error.is_early() && !was_there => tracing::debug!("no checkpoint yet: {error}"),
+                Err(error) => {
+                    failures += 1;
+                    self.tell(&error, failures);
+                }
+            }
+        }
+    }
+
+    /// Makes one checkpoint, and prunes.
+    ///
+    /// # Errors
+    /// [`KeepError`]: the server goes on, and all earlier checkpoints are there.
+    pub fn once(&self) -> Result<Index, KeepError> {
+        let begun = Instant::now();
+        self.history.clear_incoming();
+        let taken = self.take();
+        if taken.is_err() {
+            self.make_room();
+        }
+        let index = taken?;
+        tracing::info!(
+            number = index.number,
+            image_bytes = index.image_bytes,
+            written_bytes = index.written_bytes,
+            pause_ms = index.pause_us / 1000,
+            "checkpoint {} is complete: {} MiB, {} KiB of them new, in {} ms",
+            index.number,
+            index.image_bytes >> 20,
+            index.written_bytes >> 10,
+            begun.elapsed().as_millis(),
+        );
+        if let Err(error) = self.history.prune(self.keep) {
+            tracing::warn!("old checkpoints stay: {error}");
+        }
+        Ok(index)
+    }
+
+    fn take(&self) -> Result<Index, KeepError> {
+        let incoming = self.history.incoming();
+        let mut client = Client::connect(&resolve(&Target::Pid(self.pid))?, CONNECT)?;
+        let status = client.request(b"status json", QUESTION)?;
+        let ready = serde_json::from_str::<Status>(&status.text).is_ok_and(|status| status.ready);
+        if !ready {
+            return Err(KeepError::NotReady);
+        }
+        let request = Request::Checkpoint { dir: incoming.clone(), leave_running: true };
+        let answer = client.request(&request.to_line(), CHECKPOINT)?;
+        if !answer.ok {
+            return Err(KeepError::Refused { text: answer.text, hint: answer.hint });
+        }
+        let index = self.history.add(&incoming)?;
+        self.leave_checked_out(&index)?;
+        Ok(index)
+    }
+
+    /// The image is there already: the next restore need not put it together.
+    fn leave_checked_out(&self, index: &Index) -> Result<(), KeepError> {
+        let (from, to) = (self.history.incoming(), self.history.checkout_path(index.number));
+        debug_assert_eq!(Image::open(&from)?.manifest().id, index.id);
+        std::fs::rename(&from, &to).map_err(|source| KeepError::Move { from, to, source })
+    }
+
+    /// A full disk: what can be made again goes, so that the next attempt has more room.
+    fn make_room(&self) {
+        self.history.clear_incoming();
+        let last = self.history.numbers().last().copied();
+        self.history.clear_checkouts(last);
+    }
+
+    fn tell(&self, error: &KeepError, failures: u32) {
+        let last = self.history.complete().last().map_or("there is none yet".to_owned(), ToString::to_string);
+        let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        let every = self.every;
+        if failures < LOUD {
+            tracing::warn!(
+                "no checkpoint: {error}{hint}; the server goes on, the last complete one: {last}, next try in {every:?}"
+            );
+        } else {
+            tracing::error!(
+                "NO CHECKPOINT for {failures} times in a row: {error}{hint}; the server goes on unprotected, the last \
+                 complete one: {last}, next try in {every:?}"
+            );
+        }
+    }
+}
