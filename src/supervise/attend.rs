@@ -10,6 +10,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::companion::Companion;
 use super::guard::Guard;
 use super::leash::Leash;
 use super::signals::Signals;
@@ -62,7 +63,22 @@ pub fn become_subreaper() -> io::Result<()> {
 /// # Errors
 /// The kernel's own, from waiting; the process may live then.
 pub fn attend(signals: &mut Signals, supervised: &Supervised, guard: Option<Guard>) -> io::Result<Ending> {
-    attend_until_ended(signals, supervised, guard.as_ref().map(Guard::pid), None)
+    let guard = guard.as_ref().map(Guard::pid);
+    attend_until_ended(signals, House::new(supervised, guard, None), None)
+}
+
+/// As [`attend`], with a companion, which is left alone when all else is cleared away.
+///
+/// # Errors
+/// As [`attend`].
+pub(super) fn attend_with(
+    signals: &mut Signals,
+    supervised: &Supervised,
+    guard: Option<Guard>,
+    companion: &mut Companion<'_>,
+) -> io::Result<Ending> {
+    let guard = guard.as_ref().map(Guard::pid);
+    attend_until_ended(signals, House::new(supervised, guard, Some(companion)), None)
 }
 
 /// As [`attend`], in process 1 of a pid namespace, which ends the process when its own supervisor is killed.
@@ -74,17 +90,15 @@ pub(super) fn attend_leashed(
     supervised: &Supervised,
     leash: Leash<'_>,
 ) -> io::Result<Ending> {
-    attend_until_ended(signals, supervised, None, Some(leash))
+    attend_until_ended(signals, House::new(supervised, None, None), Some(leash))
 }
 
 fn attend_until_ended(
     signals: &mut Signals,
-    supervised: &Supervised,
-    guard: Option<Pid>,
+    mut house: House<'_, '_>,
     mut leash: Option<Leash<'_>>,
 ) -> io::Result<Ending> {
-    let mut house =
-        House { supervised, guard, ending: None, finished: None, abandoned: false, unfilled: false };
+    let supervised = house.supervised;
     loop {
         house.reap()?;
         if let Some(ending) = house.ending {
@@ -172,9 +186,10 @@ fn forward(supervised: &Supervised, signal: Signal) {
 }
 
 /// The children of this process, by their part.
-struct House<'a> {
+struct House<'a, 'b> {
     supervised: &'a Supervised,
     guard: Option<Pid>,
+    companion: Option<&'a mut Companion<'b>>,
     ending: Option<Ending>,
     /// The exit status of the last helper that finished a checkpoint.
     finished: Option<i32>,
@@ -184,7 +199,12 @@ struct House<'a> {
     unfilled: bool,
 }
 
-impl House<'_> {
+impl<'a, 'b> House<'a, 'b> {
+    fn new(supervised: &'a Supervised, guard: Option<Pid>, companion: Option<&'a mut Companion<'b>>) -> Self {
+        let (ending, finished) = (None, None);
+        Self { supervised, guard, companion, ending, finished, abandoned: false, unfilled: false }
+    }
+
     /// Reaps every child that has ended.
     fn reap(&mut self) -> io::Result<()> {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -197,7 +217,13 @@ impl House<'_> {
             };
             // Its name can be read only until it is reaped.
             let name = name_of(pid);
+            let is_companion = self.companion_pid() == Some(pid);
             match waitpid(pid, None)? {
+                _ if is_companion => {
+                    if let Some(companion) = self.companion.as_deref_mut() {
+                        companion.ended();
+                    }
+                }
                 WaitStatus::Exited(pid, status) if pid.as_raw() == self.supervised.pid() => {
                     self.ending = Some(Ending::Exited(status));
                 }
@@ -268,8 +294,13 @@ impl House<'_> {
 
     fn left_behind(&self) -> io::Result<Vec<Pid>> {
         let mut left = children()?;
-        left.retain(|pid| Some(*pid) != self.guard && pid.as_raw() != self.supervised.pid());
+        let own = [self.guard, self.companion_pid()];
+        left.retain(|pid| !own.contains(&Some(*pid)) && pid.as_raw() != self.supervised.pid());
         Ok(left)
+    }
+
+    fn companion_pid(&self) -> Option<Pid> {
+        self.companion.as_ref().and_then(|companion| companion.pid())
     }
 }
 

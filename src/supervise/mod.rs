@@ -9,9 +9,12 @@
 pub mod addresses;
 pub mod attend;
 pub mod clones;
+pub mod companion;
+mod course;
 pub mod fork;
 pub mod guard;
 mod inner;
+pub mod lasting;
 mod leash;
 mod link;
 mod member;

@@ -54,6 +54,13 @@ pub fn run(launch: &Launch) -> Result<Ending, RunError> {
     become_subreaper()?;
     pass_low_pids()?;
     let mut signals = Signals::watch()?;
+    let supervised = start(launch)?;
+    let guard = guard_of(&supervised)?;
+    Ok(attend(&mut signals, &supervised, guard)?)
+}
+
+/// Starts the program in a session of its own.
+pub(super) fn start(launch: &Launch) -> Result<Supervised, RunError> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments);
     if let Some(name) = &launch.name {
@@ -63,9 +70,7 @@ pub fn run(launch: &Launch) -> Result<Ending, RunError> {
         program: launch.program.to_string_lossy().into_owned(),
         source,
     })?;
-    let supervised = Supervised::new(child.id().cast_signed())?;
-    let guard = guard_of(&supervised)?;
-    Ok(attend(&mut signals, &supervised, guard)?)
+    Ok(Supervised::new(child.id().cast_signed())?)
 }
 
 /// A guard, unless this is process 1: when that dies, the kernel ends its whole namespace.

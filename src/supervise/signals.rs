@@ -56,6 +56,7 @@ impl Drop for HeldBack {
 /// The signals that have arrived, in a queue whose descriptor can be polled.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
+    asked_to_end: bool,
 }
 
 impl std::fmt::Debug for Signals {
@@ -75,12 +76,21 @@ impl Signals {
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
         let numbers = watched().map(|signal| signal as i32);
-        Ok(Self { delivery: SignalDelivery::with_pipe(read, write, SignalOnly, numbers)? })
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers)?;
+        Ok(Self { delivery, asked_to_end: false })
     }
 
     /// The signals that have arrived since the last call.
     pub fn arrived(&mut self) -> Vec<Signal> {
-        self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()).collect()
+        let arrived: Vec<Signal> =
+            self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()).collect();
+        self.asked_to_end |= arrived.iter().any(|signal| matches!(signal, Signal::SIGTERM | Signal::SIGINT));
+        arrived
+    }
+
+    /// Whether one of those that have arrived ever asked for an end.
+    pub fn asked_to_end(&self) -> bool {
+        self.asked_to_end
     }
 }
 
