@@ -1,6 +1,6 @@
 //! How a command fails: one line that says what, why and who is alive, then `hint:`.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::process::ExitCode;
 
 /// It failed, and the text says who is still alive.
@@ -48,6 +48,13 @@ impl Failure {
     /// Prints it, and goes on: something else will be tried.
     pub(super) fn warn(&self) {
         let _ = self.report();
+    }
+}
+
+/// In one line.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("; "))
     }
 }
 

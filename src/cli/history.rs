@@ -7,8 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use super::Options;
 use super::failure::{FAILED, Failure, IMAGE, USAGE};
 use super::inspect::size;
+use super::keep::{self, Beside};
 use crate::history::{History, HistoryError, Spec};
 
 /// List the checkpoints of a history, as `defrost run --checkpoint-every` makes them
@@ -29,6 +31,9 @@ enum Command {
     Add(Addition),
     /// Remove all checkpoints but the last ones
     Prune(Pruning),
+    /// The process beside a server that has checkpoints made
+    #[command(hide = true)]
+    Beside(Beside),
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,11 +95,12 @@ struct About {
     pause_us: u64,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: &Options, arguments: &Arguments) -> Result<ExitCode, Failure> {
     match (&arguments.command, &arguments.list) {
         (Some(Command::Checkout(checkout)), _) => check_out(checkout),
         (Some(Command::Add(addition)), _) => add(addition),
         (Some(Command::Prune(pruning)), _) => prune(pruning),
+        (Some(Command::Beside(beside)), _) => keep::beside(options, beside),
         (None, Some(list)) => ls(list),
         (None, None) => Err(Failure::new(
             USAGE,

@@ -16,6 +16,7 @@ mod history;
 mod image;
 mod inspect;
 mod load;
+mod keep;
 mod restore;
 mod run;
 mod serve;
@@ -102,7 +103,7 @@ pub fn main() -> ExitCode {
     let options = Options { criu, verbose };
     let done = match command {
         Command::Check(arguments) => check::run(&options, &arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(&options, arguments),
         Command::Serve(arguments) => serve::run(&options, arguments),
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Restore(arguments) => restore::run(&options, arguments),
@@ -114,7 +115,7 @@ pub fn main() -> ExitCode {
         Command::Image(arguments) => image::run(&arguments),
         Command::Load(arguments) => load::run(arguments),
         Command::Sleepsort(arguments) => sleepsort::run(&options, &arguments),
-        Command::History(arguments) => history::run(&arguments),
+        Command::History(arguments) => history::run(&options, &arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())

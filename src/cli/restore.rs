@@ -9,6 +9,7 @@ use super::Options;
 use super::apart::{self, Apart, ApartArguments};
 use super::engines::EngineArguments;
 use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
+use super::history;
 use crate::engine::channel::Report;
 use crate::image::Image;
 use crate::image::manifest::Phase;
@@ -23,7 +24,7 @@ use crate::wake::{Origin, Params};
 /// status is handed on
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The image folder
+    /// The image folder, or a checkpoint of a history: DIR@3 by its number, DIR@-1 the last, DIR@-2 the one before
     dir: PathBuf,
     /// Return when the server runs, and leave it to itself
     #[arg(long)]
@@ -98,7 +99,10 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 }
 
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
-    let image = open(&arguments.dir)?;
+    let image = match history::find(&arguments.dir)? {
+        Some((history, number)) => history.checked_out(number).map_err(|error| history::failed(&error))?,
+        None => open(&arguments.dir)?,
+    };
     let apart = arguments.apart.decide(&image, arguments.how.is_criu());
     let params = Params {
         args: arguments.arguments.clone(),

@@ -13,6 +13,7 @@ use tracing_subscriber::prelude::*;
 
 use super::Options;
 use super::failure::{FAILED, Failure, HOST, USAGE};
+use super::keep::KeepArguments;
 use super::restore::seconds;
 use crate::Subject;
 use crate::adapters::{LogFile, Stdio};
@@ -110,6 +111,8 @@ pub(super) struct Arguments {
     /// The exit status after a graceful stop: for testing supervisors
     #[arg(long, value_name = "STATUS", default_value_t = 0)]
     exit_with: u8,
+    #[command(flatten)]
+    keep: KeepArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -131,6 +134,9 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if let Some(done) = arguments.keep.run_self(options) {
+        return done;
+    }
     let control = control_options(&arguments)?;
     crate::init().map_err(|error| Failure::new(FAILED, &error, Some(error.hint())))?;
     let runtime = runtime(&arguments)?;
@@ -340,7 +346,7 @@ fn start_log(options: &Options, log: Option<LogFile>, events: &Recorder) {
     }));
 }
 
-fn subscribe<W>(options: &Options, writer: W, colour: bool, events: &Recorder)
+pub(super) fn subscribe<W>(options: &Options, writer: W, colour: bool, events: &Recorder)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
