@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use support::apart::nothing_is_left;
 use support::client::{get, requests};
 use support::host::{DEFROST, Done};
 use support::process::{Running, gone};
@@ -229,9 +230,20 @@ fn killed_again_and_again_it_comes_back_from_its_last_checkpoint() {
     assert!(back.iter().all(|back| *back < Duration::from_secs(10)), "{back:?}: {}", log(&host));
     assert!(info(server.http)["generation"].as_u64() >= Some(2));
     assert!(!log(&host).contains("starting cold"), "{}", log(&host));
+    let newest = last(&host);
+    beyond(&host, newest);
     server.process.signal(Signal::SIGTERM);
     assert_eq!(server.process.ended().code(), Some(0));
     gone(server.pid);
+
+    // It was restored by mapping an earlier one, and what is stored of it is whole all the same.
+    host.run(["history", "checkout", "history@-1", "out"]).worked();
+    fs::remove_dir_all(host.path("history")).unwrap();
+    let dumped = Dumped { pid: server.pid, echo: server.echo, http: server.http, image: host.path("out") };
+    let plain = Restored::plain(&host, &dumped);
+    assert_eq!(get(dumped.http, "/checksum").0, 200);
+    plain.stop();
+    gone(dumped.pid);
 }
 
 #[test]
@@ -302,7 +314,11 @@ fn serve_is_its_own_supervisor() {
     until("its return", || try_get(server.http, "/healthz").is_some());
     assert_eq!(info(server.http)["generation"], 1);
     beyond(&host, last(&host));
-    server.process.signal(Signal::SIGTERM);
-    assert_eq!(server.process.ended().code(), Some(0));
-    gone(server.pid);
+    host.run(["history", "prune", "history", "--keep", "1"]).failed(1);
+    server.process.signal(Signal::SIGKILL);
+    server.process.ended();
+    nothing_is_left(&host);
+    host.run(["history", "prune", "history", "--keep", "1"]).worked();
+    assert_eq!(list(&host).len(), 1);
+    host.run(["history", "history", "--check"]).worked();
 }

@@ -11,7 +11,7 @@ use super::error::{HistoryError, failed};
 use super::folder::History;
 use super::index::{Content, Index, StoredFile};
 use super::pack::{PAGE, Pack};
-use crate::image::{Image, Manifest, Partial, Users};
+use crate::image::{Class, Image, Manifest, Partial, Users, VerifyOptions, verify};
 
 /// How many pages are read at once.
 const PIECE: u32 = 256;
@@ -51,7 +51,7 @@ impl History {
         }
     }
 
-    /// A checkpoint as an image within the history, which is made if it is not there. It stays until a later pruning
+    /// A checkpoint as an image within the history, which is made if it is not there, or is not whole any more. It stays until a later pruning
     /// that finds neither a process nor an image that needs it.
     ///
     /// # Errors
@@ -59,7 +59,8 @@ impl History {
     pub fn checked_out(&self, number: u64) -> Result<Image, HistoryError> {
         let path = self.checkout_path(number);
         let index = self.index(number)?;
-        let there = || Image::open(&path).ok().filter(|image| image.manifest().id == index.id);
+        let whole = |image: &Image| image.manifest().id == index.id && is_whole(image);
+        let there = || Image::open(&path).ok().filter(whole);
         if let Some(image) = there() {
             return Ok(image);
         }
@@ -81,6 +82,12 @@ impl History {
         }
         Ok(packs)
     }
+}
+
+/// Whether nothing of the image itself is missing or changed, whatever it needs beside itself.
+fn is_whole(image: &Image) -> bool {
+    let options = VerifyOptions { pids: false, ports: false, copies: 0, ..VerifyOptions::default() };
+    verify(image, &options).iter().all(|finding| finding.class != Class::Damaged)
 }
 
 /// Why a file was not written.

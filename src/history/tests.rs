@@ -191,7 +191,9 @@ fn a_checkout_within_the_history_is_used_again_and_pruned() {
     fs::write(&mark, "mark").unwrap();
     scene.history.checked_out(1).unwrap();
     assert!(mark.exists(), "it was made again");
-    fs::remove_file(&mark).unwrap();
+    fs::write(first.path().join("inventory.img"), "damaged").unwrap();
+    scene.history.checked_out(1).unwrap();
+    assert!(!mark.exists(), "it was damaged, and not made again");
     scene.history.checked_out(2).unwrap();
     scene.history.prune(5).unwrap();
     let there = |number| Path::exists(&scene.history.checkout_path(number));
