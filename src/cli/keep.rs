@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
@@ -144,8 +146,11 @@ fn unstarted(error: &HistoryError) -> Failure {
     failure
 }
 
-/// The process beside the server. It ends with its parent.
+/// The process beside the server. It ends with its parent, and by SIGTERM, when nothing is being stored.
 pub(super) fn beside(options: &Options, arguments: &Beside) -> Result<ExitCode, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(nix::libc::SIGTERM, Arc::clone(&stop))
+        .map_err(|error| Failure::plain(FAILED, error))?;
     let dies = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     dies.map_err(|error| Failure::plain(FAILED, error))?;
     if std::os::unix::process::parent_id() != arguments.parent {
@@ -154,7 +159,8 @@ pub(super) fn beside(options: &Options, arguments: &Beside) -> Result<ExitCode, 
     subscribe(options, io::stderr, io::stderr().is_terminal(), &Recorder::off());
     let history = History::open(&arguments.dir).map_err(|error| failed(&error))?;
     let (pid, every, keep) = (arguments.pid, arguments.every, arguments.keep as usize);
-    Keep { history, pid, every, keep }.run()
+    Keep { history, pid, every, keep }.run(&stop);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The checkpoints of a history, and how they are restored.

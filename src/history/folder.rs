@@ -246,6 +246,11 @@ impl History {
         self.dir.join(".incoming")
     }
 
+    /// Whether somebody has begun to write that image.
+    pub(super) fn has_begun_incoming(&self) -> bool {
+        self.names().iter().any(|name| name.starts_with("..incoming.partial-"))
+    }
+
     pub(super) fn unknown(&self, which: impl ToString) -> HistoryError {
         let have = match self.numbers()[..] {
             [] => "no checkpoint yet".to_owned(),

@@ -3,7 +3,8 @@
 //! It must not know how the server was started, nor what happens when it ends: whoever does, ends this.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::error::HistoryError;
 use super::folder::History;
@@ -17,6 +18,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 const QUESTION: Duration = Duration::from_secs(10);
 /// How long a checkpoint may take: about a second for each gigabyte, and the drain of connections.
 const CHECKPOINT: Duration = Duration::from_secs(300);
+/// How long it may take to complete an image whose server has ended.
+const COMPLETED: Duration = Duration::from_secs(10);
+/// Before a server is ready, it is asked as often as this.
+const EARLY: Duration = Duration::from_secs(1);
+/// How soon a stop is heard of.
+const TICK: Duration = Duration::from_millis(10);
 /// After this many failures in a row it is told loudly.
 const LOUD: u32 = 3;
 
@@ -93,21 +100,50 @@ impl KeepError {
 }
 
 impl Keep {
-    /// Makes checkpoints until this process is ended. One that fails is told, and tried again at the next interval.
-    pub fn run(&self) -> ! {
+    /// Makes checkpoints until `stop` is set: one that is being stored then is finished first. One that fails is
+    /// told, and tried again at the next interval. The first is due an interval after the last that there is, so that
+    /// a server which is restored again and again is checkpointed all the same.
+    pub fn run(&self, stop: &AtomicBool) {
         let mut failures = 0;
         let mut was_there = false;
-        loop {
-            std::thread::sleep(self.every);
+        let mut wait = self.first_wait();
+        while self.sleep(wait, stop) {
+            wait = self.every;
             match self.once() {
                 Ok(_) => (failures, was_there) = (0, true),
-                Err(error) if error.is_early() && !was_there => tracing::debug!("no checkpoint yet: {error}"),
+                Err(error) if error.is_early() && !was_there => {
+                    tracing::debug!("no checkpoint yet: {error}");
+                    wait = wait.min(EARLY);
+                }
+                // The server has ended, and is about to be restored.
+                Err(error) if stop.load(Ordering::Relaxed) => tracing::info!("no checkpoint: {error}"),
                 Err(error) => {
                     failures += 1;
                     self.tell(&error, failures);
                 }
             }
         }
+    }
+
+    fn first_wait(&self) -> Duration {
+        let last = self.history.numbers().last().and_then(|number| self.history.index(*number).ok());
+        let Some(last) = last else { return self.every };
+        let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(last.created_unix_ns);
+        let age = SystemTime::now().duration_since(made).unwrap_or_default();
+        self.every.saturating_sub(age)
+    }
+
+    /// Whether the time has passed without a stop.
+    fn sleep(&self, time: Duration, stop: &AtomicBool) -> bool {
+        let until = Instant::now() + time;
+        while !stop.load(Ordering::Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(TICK));
+        }
+        false
     }
 
     /// Makes one checkpoint, and prunes.
@@ -148,13 +184,31 @@ impl Keep {
             return Err(KeepError::NotReady);
         }
         let request = Request::Checkpoint { dir: incoming.clone(), leave_running: true };
-        let answer = client.request(&request.to_line(), CHECKPOINT)?;
-        if !answer.ok {
-            return Err(KeepError::Refused { text: answer.text, hint: answer.hint });
+        match client.request(&request.to_line(), CHECKPOINT) {
+            Ok(answer) if answer.ok => {}
+            Ok(answer) => return Err(KeepError::Refused { text: answer.text, hint: answer.hint }),
+            // It has ended; what was dumped of it may be about to be completed.
+            Err(ClientError::Closed { .. }) if self.arrives() => {}
+            Err(error) => return Err(error.into()),
         }
         let index = self.history.add(&incoming)?;
         self.leave_checked_out(&index)?;
         Ok(index)
+    }
+
+    /// Waits for an image that is completed without the server.
+    fn arrives(&self) -> bool {
+        let deadline = Instant::now() + COMPLETED;
+        loop {
+            let begun = self.history.has_begun_incoming();
+            if Image::open(&self.history.incoming()).is_ok() {
+                return true;
+            }
+            if !begun || Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     /// The image is there already: the next restore need not put it together.

@@ -14,8 +14,9 @@ use nix::unistd::Pid;
 use super::guard::ends_within;
 use super::subject::Supervised;
 
-/// How long it may take to end when it is asked to: what it does is complete or absent at any moment.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long it may take to end when it is asked to: it may be storing what there is of the server, which is worth
+/// waiting for before that is restored. What it does is complete or absent at any moment.
+const GRACE: Duration = Duration::from_secs(30);
 /// How often it is started again when it ends by itself.
 const ATTEMPTS: u32 = 3;
 
