@@ -109,7 +109,7 @@ impl Keep {
         let mut wait = self.first_wait();
         while self.sleep(wait, stop) {
             wait = self.every;
-            match self.once() {
+            match self.once(stop) {
                 Ok(_) => (failures, was_there) = (0, true),
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
@@ -146,14 +146,15 @@ impl Keep {
         false
     }
 
-    /// Makes one checkpoint, and prunes.
+    /// Makes one checkpoint, and prunes. When the server ends meanwhile, what was dumped of it is stored if it is
+    /// completed before `stop` is set.
     ///
     /// # Errors
     /// [`KeepError`]: the server goes on, and all earlier checkpoints are there.
-    pub fn once(&self) -> Result<Index, KeepError> {
+    pub fn once(&self, stop: &AtomicBool) -> Result<Index, KeepError> {
         let begun = Instant::now();
         self.history.clear_incoming();
-        let taken = self.take();
+        let taken = self.take(stop);
         if taken.is_err() {
             self.make_room();
         }
@@ -175,7 +176,7 @@ impl Keep {
         Ok(index)
     }
 
-    fn take(&self) -> Result<Index, KeepError> {
+    fn take(&self, stop: &AtomicBool) -> Result<Index, KeepError> {
         let incoming = self.history.incoming();
         let mut client = Client::connect(&resolve(&Target::Pid(self.pid))?, CONNECT)?;
         let status = client.request(b"status json", QUESTION)?;
@@ -188,7 +189,7 @@ impl Keep {
             Ok(answer) if answer.ok => {}
             Ok(answer) => return Err(KeepError::Refused { text: answer.text, hint: answer.hint }),
             // It has ended; what was dumped of it may be about to be completed.
-            Err(ClientError::Closed { .. }) if self.arrives() => {}
+            Err(ClientError::Closed { .. }) if self.arrives(stop) => {}
             Err(error) => return Err(error.into()),
         }
         let index = self.history.add(&incoming)?;
@@ -197,14 +198,16 @@ impl Keep {
     }
 
     /// Waits for an image that is completed without the server.
-    fn arrives(&self) -> bool {
+    fn arrives(&self, stop: &AtomicBool) -> bool {
         let deadline = Instant::now() + COMPLETED;
         loop {
-            let begun = self.history.has_begun_incoming();
+            // Looked at in this order: the image may be completed in between. Whoever says stop has seen the end of
+            // all that the server has left behind.
+            let pending = self.history.has_begun_incoming() && !stop.load(Ordering::Relaxed);
             if Image::open(&self.history.incoming()).is_ok() {
                 return true;
             }
-            if !begun || Instant::now() > deadline {
+            if !pending || Instant::now() > deadline {
                 return false;
             }
             std::thread::sleep(TICK);
