@@ -6,6 +6,7 @@
 
 mod apart;
 mod ask;
+mod bench;
 mod check;
 mod checkpoint;
 mod ctl;
@@ -61,6 +62,7 @@ enum Command {
     Load(load::Arguments),
     Sleepsort(sleepsort::Arguments),
     History(history::Arguments),
+    Bench(bench::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -116,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Load(arguments) => load::run(arguments),
         Command::Sleepsort(arguments) => sleepsort::run(&options, &arguments),
         Command::History(arguments) => history::run(&options, &arguments),
+        Command::Bench(arguments) => bench::run(&options, arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -1,0 +1,228 @@
+//! Tier 2: `defrost bench startup` on a small server, and what it does with commands and images that fail.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
+
+mod support;
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use defrost::bench::record::{Kind, Record, Way};
+use support::client::free_port;
+use support::host::{DEFROST, Done};
+use support::{Host, apart::nothing_is_left};
+
+/// `bench startup` with a record.
+fn bench(host: &Host, arguments: &[&str]) -> (Done, Record) {
+    let always =
+        ["bench", "startup", "--rounds", "2", "--quiet", "1", "--json", "run.json", "--name", "small"];
+    let done = host.run(always.iter().chain(arguments));
+    let record = Record::read(&host.path("run.json")).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+    (done, record)
+}
+
+fn way<'a>(record: &'a Record, name: &str) -> &'a Way {
+    let ways = &record.services[0].ways;
+    ways.iter().find(|way| way.name == name).unwrap_or_else(|| panic!("no way {name} in {ways:?}"))
+}
+
+#[track_caller]
+fn all_came_up(way: &Way) {
+    for start in &way.starts {
+        let answer = start.answer.unwrap_or_else(|| panic!("{}: {start:?}", way.name));
+        assert!(
+            answer.connect > 0.0 && answer.connect <= answer.first_byte && answer.first_byte <= answer.whole
+        );
+        assert!((0.0..=1.0).contains(&start.others));
+    }
+    assert_eq!(way.starts.len(), 2, "{}", way.name);
+}
+
+/// Why all starts of it failed.
+#[track_caller]
+fn failure(way: &Way) -> &str {
+    assert!(way.starts.iter().all(|start| start.answer.is_none() && start.failure.is_some()), "{way:?}");
+    way.starts[0].failure.as_deref().unwrap()
+}
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}/readyz")
+}
+
+fn server(port: u16, more: &str) -> String {
+    format!("{DEFROST} serve --name bench --http 127.0.0.1:{port} {more}")
+}
+
+#[test]
+fn every_way_is_timed_and_nothing_is_left() {
+    let Some(host) = Host::for_test("every_way_is_timed_and_nothing_is_left") else { return };
+    let port = free_port();
+    let (cold, empty) = (server(port, "--warm-mib 4"), format!("empty={}", server(port, "")));
+    let mut original = support::process::Running::start(&mut host.at_home({
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("exec {cold} > /dev/null 2>&1")]);
+        command
+    }));
+    support::until("readiness", || support::client::get(port, "/readyz").0 == 200);
+    host.run(["checkpoint", "bench", "img"]).worked();
+    original.ended();
+    let (done, record) = bench(
+        &host,
+        &[
+            "--url",
+            &url(port),
+            "--expect",
+            "ready",
+            "--cold",
+            &cold,
+            "--cold",
+            &empty,
+            "--image",
+            "img",
+            "--evict",
+            "--no-kerndat",
+            "--clones",
+            "2",
+            "--requests",
+            "20",
+            "--followed",
+            "1",
+            "--commit",
+            "abc-dirty",
+        ],
+    );
+    assert_eq!(done.status, 0, "{done:?}");
+    let service = &record.services[0];
+    for way in &service.ways {
+        all_came_up(way);
+        assert_eq!(way.requests.iter().map(Vec::len).collect::<Vec<_>>(), [20], "{}", way.name);
+        assert_eq!(way.memory.len(), 2, "{}", way.name);
+        assert!(way.memory.iter().all(|memory| memory.pss > 0 && memory.rss >= memory.pss), "{way:?}");
+    }
+    for name in [
+        "cold",
+        "criu",
+        "criu, evicted",
+        "criu, no kerndat",
+        "defrost criu, 2 clones",
+        "defrost map",
+        "defrost map, 2 clones",
+        "defrost fault",
+        "defrost copy",
+    ] {
+        way(&record, name);
+    }
+    let map = way(&record, "defrost map");
+    assert!(map.kind == Kind::Defrost && !map.starts[0].phases.is_empty(), "{map:?}");
+    assert!(way(&record, "defrost map, 2 clones").memory[0].processes >= 2);
+    assert!(
+        service.image.as_ref().is_some_and(|image| image.bytes > 4 << 20 && !image.checkpoint.is_empty())
+    );
+    assert!(record.host.dirty && record.host.commit.as_deref() == Some("abc") && record.host.criu.is_some());
+    assert!(done.out.contains("Break-even") && done.out.contains("| defrost map "), "{}", done.out);
+    nothing_is_left(&host);
+    // The record of one run is what another is compared with.
+    std::fs::rename(host.path("run.json"), host.path("old.json")).unwrap();
+    let (done, _) =
+        bench(&host, &["--url", &url(port), "--image", "img", "--ways", "map", "--compare", "old.json"]);
+    assert!(done.status == 0 && done.out.contains("then ms"), "{done:?}");
+}
+
+#[test]
+fn what_fails_is_told_and_the_others_are_measured() {
+    let Some(host) = Host::for_test("what_fails_is_told_and_the_others_are_measured") else { return };
+    let port = free_port();
+    std::fs::create_dir(host.path("broken")).unwrap();
+    let good = server(port, "");
+    let (done, record) = bench(
+        &host,
+        &[
+            "--url",
+            &url(port),
+            "--expect",
+            "ready",
+            "--deadline",
+            "4",
+            "--cold",
+            &good,
+            "--cold",
+            "silent=sleep 60",
+            "--cold",
+            "early=sh -c 'echo no luck >&2; exit 7'",
+            "--cold",
+            "gone=true",
+            "--cold",
+            "missing=/no/such/program",
+            "--cold",
+            &format!("warming={}", server(port, "--warm-mib 2048 --warm-rounds 1000")),
+            "--image",
+            "broken",
+            "--ways",
+            "criu,map",
+        ],
+    );
+    assert_eq!(done.status, 1, "{done:?}");
+    all_came_up(way(&record, "cold"));
+    assert!(failure(way(&record, "silent")).contains("no correct answer within 4 s"));
+    let early = failure(way(&record, "early"));
+    assert!(early.contains("exit status: 7") && early.contains("no luck"), "{early}");
+    assert!(failure(way(&record, "gone")).contains("left no process"));
+    assert!(failure(way(&record, "missing")).contains("could not be started"));
+    let warming = failure(way(&record, "warming"));
+    assert!(warming.contains("status 503"), "{warming}");
+    assert!(way(&record, "warming").starts[1].failure.as_ref().unwrap().contains("not started again"));
+    assert!(failure(way(&record, "criu")).contains("command"));
+    assert!(failure(way(&record, "defrost map")).contains("not a complete image"));
+    assert!(done.out.contains("silent failed 2 of 2 times"), "{}", done.out);
+    nothing_is_left(&host);
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    let Some(host) = Host::for_test("a_taken_port_is_told") else { return };
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let line = ["--connect", &address, "--send", r"hello\n", "--expect", r"hello\n"];
+    let (done, record) = bench(&host, &[&line[..], &["--cold", "sleep 60"]].concat());
+    assert_eq!(done.status, 1);
+    assert!(failure(way(&record, "cold")).contains("is taken"), "{record:?}");
+}
+
+#[test]
+fn a_line_protocol_and_a_fork_are_measured() {
+    let Some(host) = Host::for_test("a_line_protocol_and_a_fork_are_measured") else { return };
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let line = ["--connect", &address, "--send", r"hello\n", "--expect", r"hello\n", "--requests", "5"];
+    // In the place of a warm parent: something that starts the server where nobody waits for it.
+    let echo = format!("{DEFROST} serve --name bench --echo {address}");
+    let fork = format!("setsid -f sh -c 'echo $$ > pid; exec {echo}' > /dev/null 2>&1; sleep 0.5; cat pid");
+    let (done, record) =
+        bench(&host, &[&line[..], &["--cold-lazy", &format!("lazy={echo}"), "--fork", &fork]].concat());
+    assert_eq!(done.status, 0, "{done:?}");
+    all_came_up(way(&record, "lazy"));
+    all_came_up(way(&record, "fork"));
+    assert_eq!(way(&record, "fork").kind, Kind::Fork);
+    nothing_is_left(&host);
+}
+
+#[test]
+fn a_slip_is_refused_before_anything_is_started() {
+    let Some(host) = Host::for_test("a_slip_is_refused_before_anything_is_started") else { return };
+    let started = host.path("started");
+    let cold = format!("touch {}", started.display());
+    let asked = ["bench", "startup", "--url", "http://127.0.0.1:1/"];
+    for (more, status) in [
+        (&["--cold", &cold, "--cold", &cold][..], 2),
+        (&["--cold", &cold, "--expect", "sha256:12"], 2),
+        (&["--cold", &cold, "--expect", "@/no/such/file"], 2),
+        (&["--cold", &cold, "--compare", "/no/such/file"], 2),
+        (&["--cold", &cold, "--image", "/no/such/image"], 4),
+        (&["--cold", "'"], 2),
+        (&[], 2),
+    ] {
+        let done = host.run(asked.iter().chain(more));
+        assert_eq!(done.status, status, "{more:?}: {done:?}");
+    }
+    assert!(!Path::new(&started).exists());
+}
