@@ -107,7 +107,8 @@ pub fn first_answer(
     let _exact = ExactTimer::start();
     let end = began + deadline;
     let (mut tick, mut last) = (began, Instant::now());
-    let mut seen = "nobody listens there".to_owned();
+    // A wrong answer says more than that there was none at another time.
+    let (mut seen, mut wrong) = ("nobody listens there".to_owned(), None);
     loop {
         if let Some(why) = over() {
             return Err(Miss::Over(why));
@@ -115,7 +116,7 @@ pub fn first_answer(
         let now = Instant::now();
         if now > end {
             let (address, seconds) = (question.address, deadline.as_secs_f64());
-            return Err(Miss::Late { address, seconds, last: seen });
+            return Err(Miss::Late { address, seconds, last: wrong.unwrap_or(seen) });
         }
         tick = next_tick(tick, now);
         sleep_until(tick);
@@ -134,7 +135,7 @@ pub fn first_answer(
             }
             Attempt::Wrong(why) => {
                 tally.not_yet += 1;
-                seen = why;
+                wrong = Some(why);
                 std::thread::sleep(NOT_YET);
             }
             Attempt::LostSyn => tally.lost_syns += 1,

@@ -124,9 +124,12 @@ struct Asked {
     /// The correct answer: a text, @FILE for what is in a file, or sha256:HEX for a body with this sum
     #[arg(long, value_name = "TEXT|@FILE|sha256:HEX")]
     expect: Option<String>,
-    /// After the first answer, ask this with --requests instead, by GET: any answer of status 200 is correct
+    /// After the first answer, ask this with --requests instead: any answer of status 200 is correct
     #[arg(long, value_name = "URL", requires = "requests")]
     then: Option<String>,
+    /// The body of these, by POST
+    #[arg(long, value_name = "FILE", requires = "then")]
+    then_body: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -283,8 +286,15 @@ impl Asked {
     /// What is asked first, and what then.
     fn questions(&self) -> Result<(Question, Option<Question>), Failure> {
         let wrong = |error: QuestionError| Failure::plain(USAGE, error);
+        let then_body = self.then_body.as_deref().map(read_file).transpose()?;
         let then = self.then.as_deref().map(|url| {
-            Question::http(Http { url, body: None, headers: &[], status: 200, expect: Body::Any })
+            Question::http(Http {
+                url,
+                body: then_body.as_deref(),
+                headers: &[],
+                status: 200,
+                expect: Body::Any,
+            })
         });
         let then = then.transpose().map_err(wrong)?;
         let question = if let Some(address) = &self.connect {
