@@ -144,16 +144,22 @@ pub fn first_answer(
     }
 }
 
-/// Asks once, and gives the time from before the connection to the whole answer.
+/// Asks once, and gives the time from before the connection to the whole answer. A lost SYN is sent again.
 ///
 /// # Errors
 /// What was wrong.
 pub fn ask_once(question: &Question, deadline: Duration) -> Result<Duration, String> {
     let began = Instant::now();
-    match attempt(question, began + deadline, &mut || None) {
-        Attempt::Correct { whole, .. } => Ok(whole - began),
-        Attempt::Wrong(why) | Attempt::Nothing(why) => Err(why),
-        Attempt::LostSyn => Err(format!("{} did not take the connection within {SYN:?}", question.address)),
+    let end = began + deadline;
+    loop {
+        match attempt(question, end, &mut || None) {
+            Attempt::Correct { whole, .. } => return Ok(whole - began),
+            Attempt::Wrong(why) | Attempt::Nothing(why) => return Err(why),
+            Attempt::LostSyn if Instant::now() > end => {
+                return Err(format!("{} took no connection within {deadline:?}", question.address));
+            }
+            Attempt::LostSyn => {}
+        }
     }
 }
 

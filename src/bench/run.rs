@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::question::Question;
 use super::record::{Memory, Start, Way};
@@ -27,8 +27,10 @@ pub struct Setup<'a> {
     pub then: Option<&'a Question>,
     /// How many rounds are wanted.
     pub rounds: u32,
-    /// How long a start may take, and each request.
+    /// How long a start may take, and the requests after it.
     pub deadline: Duration,
+    /// How long all rounds may take: no other is begun then. There is at least one.
+    pub within: Duration,
     /// How many requests follow the first answer.
     pub requests: u32,
     /// In how many starts of each way these are made, and memory is looked at.
@@ -78,8 +80,9 @@ pub fn run(setup: &Setup<'_>, plans: &[Plan], note: &mut dyn FnMut(&str)) -> Out
     let mut rounds: Vec<Round> = Vec::new();
     let wanted = usize::try_from(setup.rounds).unwrap_or(usize::MAX);
     let is_quiet = |round: &Round| round.others <= setup.quiet;
-    let mut number = 0;
+    let (mut number, began) = (0, Instant::now());
     while !stopped
+        && (number == 0 || began.elapsed() < setup.within)
         && rounds.iter().filter(|round| is_quiet(round)).count() < wanted
         && number < MOST * setup.rounds
     {

@@ -13,7 +13,7 @@ use super::record::{Answer, Kind, Memory, Phase, Start};
 use super::run::Setup;
 use super::started::Started;
 use super::usage::Usage;
-use super::ways::Plan;
+use super::ways::{EMPTY, Plan};
 use super::{caches, clones, memory};
 
 /// How long a look at a port takes at most.
@@ -110,8 +110,9 @@ fn measure(
     start.worst_gap = milliseconds(tally.worst_gap);
     let (answer, asked) = answered?;
     started.finish(setup.deadline)?;
-    if followed {
-        follow(setup, started, &asked, extras)?;
+    // The floor answers once.
+    if followed && plan.kind != Kind::Floor {
+        follow(setup, plan, started, &asked, extras)?;
     }
     Ok(answer)
 }
@@ -144,21 +145,27 @@ fn several(setup: &Setup<'_>, started: &mut Started) -> Result<(Answer, Vec<Ques
 /// Memory, then the requests that follow, then memory again.
 fn follow(
     setup: &Setup<'_>,
+    plan: &Plan,
     started: &Started,
     asked: &[Question],
     extras: &mut Extras,
 ) -> Result<(), String> {
     extras.memory.push(memory::of(&started.living(), "started"));
-    if setup.requests == 0 {
+    // What has nothing warm cannot be asked for it.
+    if setup.requests == 0 || (setup.then.is_some() && plan.name == EMPTY) {
         return Ok(());
     }
     let end = Instant::now() + setup.deadline;
     for number in 0..setup.requests {
         // Clones take turns.
-        let at = asked[number as usize % asked.len()].address;
-        let question = setup.then.map_or_else(|| setup.question.at(at), |then| then.at(at));
+        let own = &asked[number as usize % asked.len()];
+        let question = match setup.then {
+            Some(then) if asked.len() > 1 => &then.at(own.address),
+            Some(then) => then,
+            None => own,
+        };
         let left = end.saturating_duration_since(Instant::now());
-        let took = ask_once(&question, left).map_err(|why| format!("request {}: {why}", number + 1))?;
+        let took = ask_once(question, left).map_err(|why| format!("request {}: {why}", number + 1))?;
         extras.requests.push(milliseconds(took));
     }
     extras.memory.push(memory::of(&started.living(), &format!("after {} requests", setup.requests)));

@@ -5,6 +5,7 @@
 use std::fmt::{self, Write};
 
 use super::record::{Kind, Service, Way, quantile};
+use super::ways::EMPTY;
 
 /// After how many requests their mean is shown.
 const FIRST: [usize; 4] = [1, 10, 100, 1000];
@@ -111,7 +112,7 @@ fn memory(out: &mut String, service: &Service) -> fmt::Result {
 
 /// From which warm-up on each way of restoring gains: below it a cold start is as fast.
 fn break_even(out: &mut String, service: &Service) -> fmt::Result {
-    let empty = service.ways.iter().find(|way| way.name == "empty").and_then(median);
+    let empty = service.ways.iter().find(|way| way.name == EMPTY).and_then(median);
     // Variants, such as with the image out of the page cache, have a comma in their names.
     let plain = |way: &&Way| matches!(way.kind, Kind::Criu | Kind::Defrost) && !way.name.contains(',');
     let restores = service.ways.iter().filter(plain);

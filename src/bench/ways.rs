@@ -9,6 +9,9 @@ use super::record::Kind;
 /// What the shell has to read; anything else is started without one.
 const SHELL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?', '[', ']', '#', '~', '\n'];
 
+/// The name of a cold start with nothing to warm: what a warm-up costs is counted from there.
+pub const EMPTY: &str = "empty";
+
 /// One way to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -124,8 +127,9 @@ impl Restoring<'_> {
             let name = format!("{}, no kerndat", plain.name);
             plans.push(Plan { name, kerndat: Some(false), ..plain.clone() });
         }
-        // CRIU alone cannot: all would have the same pids.
-        for &clones in self.clones.iter().filter(|clones| by != Restorer::Criu && **clones > 1) {
+        // CRIU alone cannot: all would have the same pids. A working set says something of a first request only.
+        let can = by != Restorer::Criu && !by.is_recorded();
+        for &clones in self.clones.iter().filter(|clones| can && **clones > 1) {
             let mut plan = Plan { name: format!("{}, {clones} clones", plain.name), clones, ..plain.clone() };
             let more =
                 ["--clones".to_owned(), clones.to_string(), "--wait-ready".to_owned(), "--json".to_owned()];

@@ -71,6 +71,9 @@ struct Startup {
     /// How long a start may take, and all the requests after it
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     deadline: f64,
+    /// How long all rounds may take: no other is begun then, and there are fewer samples
+    #[arg(long, value_name = "SECONDS", default_value_t = 86_400.0, value_parser = seconds)]
+    within: f64,
     /// A round in which others took more than this share of the processors is run again, and again up to as many
     /// rounds as were asked for
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
@@ -124,7 +127,8 @@ struct Asked {
     /// The correct answer: a text, @FILE for what is in a file, or sha256:HEX for a body with this sum
     #[arg(long, value_name = "TEXT|@FILE|sha256:HEX")]
     expect: Option<String>,
-    /// After the first answer, ask this with --requests instead: any answer of status 200 is correct
+    /// After the first answer, ask this with --requests instead: any answer of status 200 is correct. The way named
+    /// `empty` is not asked
     #[arg(long, value_name = "URL", requires = "requests")]
     then: Option<String>,
     /// The body of these, by POST
@@ -192,6 +196,7 @@ fn startup_latency(options: &Options, asked: &Startup) -> Result<ExitCode, Failu
         then: then.as_ref(),
         rounds: asked.rounds,
         deadline: Duration::from_secs_f64(asked.deadline),
+        within: Duration::from_secs_f64(asked.within),
         requests: asked.requests,
         followed: asked.followed,
         quiet: asked.quiet,
