@@ -9,9 +9,8 @@ import json
 import socket
 import time
 
-import probe
+import restores
 import server
-import startup
 
 MIB = 256
 ROUND_TRIPS = 20_000
@@ -21,22 +20,19 @@ CHECKSUMS = 5
 def measure(bench, rounds):
     """Per round and way: round trips a second, and the median time of a checksum in milliseconds."""
     subject = server.Server(bench, "--warm-mib", str(MIB))
-    image = bench.image("image-afterwards")
+    image = bench.path("image-afterwards")
     try:
         subject.start()
         original = subject.pid
         subject.checkpoint(image)
-        commands = {way: startup.ways(bench, image)[way] for way in ("criu", "map", "fault")}
         ran = []
         for _ in range(rounds):
             one = {}
             subject.start()
             one["original"] = _serve(subject)
             subject.pid = original
-            for way, command in commands.items():
-                pid, began = bench.spawn(*command)
-                probe.first_answer(probe.readyz(subject.http), began, server.DEADLINE_S)
-                startup.check(command, server.ended(pid))
+            for way, command in restores.commands(bench, image).items():
+                subject.restore(*command)
                 one[way] = _serve(subject)
             ran.append(one)
         return {"mib": MIB, "runs": ran}

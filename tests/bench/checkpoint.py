@@ -9,15 +9,16 @@ import shutil
 import socket
 import time
 
-import probe
 import server
 
 CONNECTIONS = 100
+LOOK_NS = 100_000
+"""How often it is looked whether the server stands still."""
 
 
 def measure(bench, rounds):
     """Checkpoints with the server left running; all times in milliseconds."""
-    subject = server.Server(bench, "--log", bench.image("log"), "--warm-mib", "1")
+    subject = server.Server(bench, "--log", bench.path("log"), "--warm-mib", "1")
     try:
         subject.start()
         resources = json.loads(_ask(bench, b"resources json").split(b": ", 1)[-1])
@@ -51,7 +52,7 @@ def _count(resources):
 
 def _checkpoint(bench, subject, number):
     idle_ones = [socket.create_connection(("127.0.0.1", subject.echo), server.DEADLINE_S) for _ in range(CONNECTIONS)]
-    image = bench.image(f"checkpoint-{number}")
+    image = bench.path(f"checkpoint-{number}")
     try:
         # Each is served before the checkpoint, not only queued.
         for client in idle_ones:
@@ -69,7 +70,7 @@ def _checkpoint(bench, subject, number):
         manifest = json.loads(bench.run(bench.defrost, "inspect", "--json", image))
         micros = {one["name"]: one["micros"] for one in manifest["subject"]["phases"] + manifest["phases"]}
         # Serves again by the time of the answer.
-        probe.first_answer(probe.readyz(subject.http), time.monotonic_ns(), server.DEADLINE_S)
+        subject.ready()
         return {"quiesce_ms": micros["quiesce"] / 1e3, "frozen_at_ms": frozen, "whole_ms": whole, "phases_us": micros}
     finally:
         for client in idle_ones:
@@ -90,7 +91,7 @@ def _frozen(pid, began, control):
                     return None
             except BlockingIOError:
                 pass
-            tick += probe.GRID_NS
+            tick += LOOK_NS
             time.sleep(max(0, tick - time.monotonic_ns()) / 1e9)
     finally:
         control.settimeout(server.DEADLINE_S)

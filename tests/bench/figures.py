@@ -1,4 +1,4 @@
-"""Medians, quartiles and ratios of samples. Knows no unit and no server."""
+"""Quantiles, ratios and fits of samples. Knows no unit and no server."""
 
 import statistics
 
@@ -14,11 +14,7 @@ def spread(samples):
     return {"n": len(samples), "min": min(samples), "median": statistics.median(samples), "p90": quantile(samples, 0.9)}
 
 
-def paired(samples, others):
-    """The differences of samples of the same round: median and quartiles."""
-    differences = [one - other for one, other in zip(samples, others, strict=True)]
-    return {
-        "median": statistics.median(differences),
-        "q1": quantile(differences, 0.25),
-        "q3": quantile(differences, 0.75),
-    }
+def line(points):
+    """The least-squares line through points: its value at zero, and its slope."""
+    fit = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
+    return fit.intercept, fit.slope

@@ -1,10 +1,12 @@
-// The floor of a start: exec, bind, accept, answer one line, end. No library, so that nothing else is measured.
+// The floor of a start: exec, bind, accept, answer one request, end. No library, so that nothing else is measured.
 //
-// Usage: floor PORT, on the loopback, by IPv4. For x86-64 Linux.
+// Usage: floor PORT, on the loopback, by IPv4. It answers as a server that is ready does. For x86-64 Linux.
 
 typedef unsigned long word;
 
 enum { READ = 0, WRITE = 1, SOCKET = 41, ACCEPT = 43, BIND = 49, LISTEN = 50, SETSOCKOPT = 54, EXIT_GROUP = 231 };
+
+static const char answer[] = "HTTP/1.0 200 OK\r\ncontent-length: 6\r\n\r\nready\n";
 
 static long call(long number, long a, long b, long c, long d, long e) {
     register long r10 __asm__("r10") = d;
@@ -43,8 +45,8 @@ _Noreturn __attribute__((used)) void begin(const word *stack) {
     must(call(BIND, listener, (long)&address, sizeof address, 0, 0));
     must(call(LISTEN, listener, 16, 0, 0, 0));
     long client = must(call(ACCEPT, listener, 0, 0, 0, 0));
-    long got = must(call(READ, client, (long)line, sizeof line, 0, 0));
-    must(call(WRITE, client, (long)line, got, 0, 0));
+    must(call(READ, client, (long)line, sizeof line, 0, 0));
+    must(call(WRITE, client, (long)answer, sizeof answer - 1, 0, 0));
     end(0);
 }
 

@@ -1,7 +1,10 @@
-"""Runs the benchmarks and prints their tables; the samples go to a file. Started by scripts/bench, which builds first."""
+"""Runs the benchmarks, service by service, and prints their tables. Started by scripts/bench, which builds first.
+
+The record is in the form of src/bench/record.rs; what is measured beside the starts stands in it under `beside`. It is
+written after each part, so that a failure leaves what was measured before.
+"""
 
 import argparse
-import datetime
 import json
 import os
 import re
@@ -11,14 +14,13 @@ import tempfile
 
 import afterwards
 import checkpoint
-import clones
+import earlier
 import host
-import probe
 import server
-import startup
+import services
 import table
 
-ADAPTERS_S = 900
+ADAPTERS_S = 120
 """Deadline for the benchmark of the adapters, in seconds."""
 
 
@@ -28,11 +30,16 @@ def arguments():
     parser.add_argument("--defrost", required=True)
     parser.add_argument("--criu", required=True)
     parser.add_argument("--root", required=True)
+    parser.add_argument("--work", required=True)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--large", action="store_true")
     parser.add_argument("--keep", action="store_true")
-    return parser.parse_args()
+    parser.add_argument("--only", default="")
+    wanted = parser.parse_args()
+    wanted.commit = host.commit(wanted.root)
+    if wanted.quick:
+        wanted.rounds = min(wanted.rounds, 3)
+    return wanted
 
 
 def note(text):
@@ -40,25 +47,72 @@ def note(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
+class Run:
+    """The record as it grows, and its file."""
+
+    def __init__(self, wanted):
+        self.wanted, self.failed = wanted, False
+        self.record = {"format": 1, "host": None, "services": [], "beside": {}}
+        if wanted.keep:
+            folder = os.path.join(wanted.root, "tests/bench/runs")
+            os.makedirs(folder, exist_ok=True)
+        else:
+            folder = tempfile.mkdtemp(prefix="defrost-bench-run-")
+        self.path = os.path.join(folder, "run.json")
+        self.final = None
+
+    def part(self, name, measure):
+        """Measures one part; what goes wrong there is told, and leaves the others."""
+        if self.wanted.only and self.wanted.only not in name:
+            return
+        note(name)
+        try:
+            self._take(name, measure())
+        except services.Missing as reason:
+            note(f"{name} is skipped: {reason}")
+        except (server.Failed, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as error:
+            self.failed = True
+            note(f"{name} failed: {error}")
+        server.reap_all()
+        self._write()
+
+    def _take(self, name, found):
+        if isinstance(found, tuple):
+            found_host, service = found
+            found_host["notes"] |= host.notes()
+            self.record["host"] = self.record["host"] or found_host
+            self.record["services"].append(service)
+        else:
+            self.record["beside"][name] = found
+
+    def _write(self):
+        """Under its final name as soon as there is a date."""
+        if self.record["host"] and self.wanted.keep and not self.final:
+            known = self.record["host"]
+            self.final = f"{known['date'][:10]}-{known['commit'] or 'unknown'}.json"
+            self.path = os.path.join(os.path.dirname(self.path), self.final)
+        if self.record["host"]:
+            with open(self.path + ".new", "w", encoding="utf-8") as file:
+                file.write(json.dumps(self.record, indent=1, ensure_ascii=False) + "\n")
+            os.rename(self.path + ".new", self.path)
+
+
 def measure(wanted, folder):
     """All that was asked for."""
     bench = server.Bench(folder, wanted.defrost, wanted.criu)
-    rounds = 3 if wanted.quick else wanted.rounds
-    sizes = [(1, rounds), (256, rounds)] + ([(1024, max(7, rounds // 2))] if wanted.large else [])
-    run = {"host": host.header(wanted.root, wanted.defrost, wanted.criu), "quick": wanted.quick}
-    run["startup"] = [startup.measure(bench, mib, count, note) for mib, count in sizes]
-    note("clones")
-    run["clones"] = clones.measure(bench, 3 if wanted.quick else 7)
-    note("requests in a restored server")
-    run["afterwards"] = afterwards.measure(bench, 3 if wanted.quick else 7)
-    note("checkpoints")
-    run["checkpoint"] = checkpoint.measure(bench, rounds)
-    note("a waiting server")
-    run["idle"] = checkpoint.idle(bench, 2 if wanted.quick else 10)
+    server.prepare()
+    server.reap_all()
+    subprocess.run([wanted.criu, "check"], capture_output=True, check=False)  # writes its cache, where that is possible
+    run, few = Run(wanted), 3 if wanted.quick else 7
+    for mib in (1, 256, 1024):
+        run.part(f"echo {mib}", lambda mib=mib: services.echo(bench, wanted, mib))
+    run.part("highlight", lambda: services.highlight(bench, wanted))
+    run.part("python", lambda: services.python(bench, wanted))
+    run.part("afterwards", lambda: afterwards.measure(bench, few))
+    run.part("checkpoint", lambda: checkpoint.measure(bench, wanted.rounds))
+    run.part("idle", lambda: checkpoint.idle(bench, 2 if wanted.quick else 10))
     if not wanted.quick:
-        note("adapters beside tokio's own (cargo bench)")
-        run["adapters"] = adapters(wanted.root)
-    run["host"]["load_after"] = list(os.getloadavg())
+        run.part("adapters", lambda: adapters(wanted.root))
     return run
 
 
@@ -77,43 +131,34 @@ def adapters(root):
     return found
 
 
-def store(run, wanted):
-    """The file with the samples: among the kept runs, or a temporary one."""
-    text = json.dumps(run, indent=1) + "\n"
-    if not wanted.keep:
-        with tempfile.NamedTemporaryFile("w", prefix="defrost-bench-", suffix=".json", delete=False) as file:
-            file.write(text)
-            return file.name
-    folder = os.path.join(wanted.root, "tests/bench/runs")
-    os.makedirs(folder, exist_ok=True)
-    name = f"{datetime.date.today().isoformat()}-{run['host']['commit']}.json"
-    path = os.path.join(folder, name)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
+def show(option, path):
+    """The tables of an earlier run, or the README's."""
+    with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+    readme, name = option == "--readme", os.path.basename(path)
+    if "format" not in record:
+        if not readme:
+            print(f"bench: {path} is of an earlier benchmark: print it at its commit", file=sys.stderr)
+            return 1
+        print(earlier.readme(record, name), end="")
+    else:
+        print(table.readme(record, name) if readme else table.render(record), end="")
+    return 0
 
 
 def main():
     """Exit status 1 when something that was started failed."""
     if len(sys.argv) == 3 and sys.argv[1] in ("--readme", "--table"):
-        run = json.loads(host.read(sys.argv[2]))
-        if "clones" not in run:
-            print(f"bench: {sys.argv[2]} is of an earlier benchmark: print it at its commit", file=sys.stderr)
-            return 1
-        readme = sys.argv[1] == "--readme"
-        print(table.readme(run, os.path.basename(sys.argv[2])) if readme else table.render(run), end="")
-        return 0
+        return show(*sys.argv[1:])
     wanted = arguments()
-    probe.prepare()
     with tempfile.TemporaryDirectory(prefix="defrost-bench-") as folder:
-        try:
-            run = measure(wanted, os.path.realpath(folder))
-        except (server.Failed, probe.Late, subprocess.SubprocessError) as error:
-            print(f"bench: {error}", file=sys.stderr)
-            return 1
-    print(table.render(run), end="")
-    print(f"\nsamples: {store(run, wanted)}")
-    return 0
+        run = measure(wanted, os.path.realpath(folder))
+    print(table.render(run.record), end="")
+    if not run.record["host"]:
+        print("bench: no service was measured, so there is no record", file=sys.stderr)
+        return 1
+    print(f"\nsamples: {run.path}")
+    return 1 if run.failed else 0
 
 
 if __name__ == "__main__":

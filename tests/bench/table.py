@@ -1,208 +1,255 @@
-"""A run as tables in Markdown, for the terminal and for the README.
+"""A record as tables in Markdown, for the terminal and for the README.
 
-Everything is computed from the samples in the run's file; nothing else is read.
+Everything is computed from the samples in the record; nothing else is read.
 """
 
 import figures
 
+MIB = 1 << 20
 WAYS = {
     "floor": "the least that is possible: a program without libraries that answers once",
     "empty": "cold start with nothing to warm",
     "cold": "cold start",
-    "criu readyz": "`criu restore -d`",
-    "defrost-criu readyz": "`defrost restore --engine criu`",
-    "map readyz": "`defrost restore`",
-    "wait-ready": "`defrost restore --wait-ready`",
-    "fault readyz": "`defrost restore --memory fault`",
-    "copy readyz": "`defrost restore --memory copy`",
-    "criu echo": "`criu restore -d`, to the echo",
-    "defrost-criu echo": "`defrost restore --engine criu`, to the echo",
-    "map echo": "`defrost restore`, to the echo",
+    "criu": "`criu restore -d`",
+    "defrost criu": "`defrost restore --engine criu`",
+    "defrost map": "`defrost restore`",
+    "defrost fault": "`defrost restore --memory fault`",
+    "defrost copy": "`defrost restore --memory copy`",
 }
-"""Names of the ways of starting, in the order of the table. Without a word on it, to a 200 of /readyz."""
+"""Names of the ways of starting, in the order of the table."""
 
 TOUCHES = {
-    "cold touch": "the original",
-    "criu touch": "restored by CRIU",
-    "map touch": "restored by mapping",
-    "map recorded": "by mapping with a recorded working set",
-    "fault touch": "restored by faulting",
-    "fault recorded": "by faulting with a recorded working set",
+    "cold": "the original",
+    "criu": "restored by CRIU",
+    "defrost map": "restored by mapping",
+    "defrost map, recorded": "by mapping with a recorded working set",
+    "defrost fault": "restored by faulting",
+    "defrost fault, recorded": "by faulting with a recorded working set",
 }
 """Names of what answers the request that touches pages."""
 
-README = ("floor", "empty", "cold", "criu readyz", "map readyz", "fault readyz", "copy readyz")
-"""The ways that the README shows."""
+ENGINES = {"criu": "CRIU", "defrost map": "mapping", "defrost fault": "faulting", "defrost copy": "copying"}
+"""The ways that the break-even is told for."""
 
 
-def readme(run, name):
-    """The README's table: medians, to the first 200 of /readyz; memory, and clones."""
-    sizes = run["startup"]
-    head = [f"{one['mib']} MiB" for one in sizes]
-    lines = ["| to the first answer, ms | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
-    for way in README:
-        cells = [f"{median(one, way):.1f}" for one in sizes]
-        lines.append(f"| {WAYS[way]} | " + " | ".join(cells) + " |")
-    large = sizes[-1]
-    faster = [f"{median(one, 'criu readyz') / median(one, 'map readyz'):.0f} times at {one['mib']} MiB" for one in sizes]
-    rounds = ", ".join(f"{one['rounds']} at {one['mib']} MiB" for one in sizes)
-    host = run["host"]
-    lines += [
-        "",
-        f"`defrost restore` is faster than `criu restore`: {', '.join(faster)}. {_clones(run['clones'])}",
-        "",
-        *_touching(large),
-        "",
+def readme(record, name):
+    """The README's tables, and the sentences that explain them."""
+    host = record["host"]
+    rounds = ", ".join(f"{one['rounds']} for {one['name']}" for one in record["services"])
+    parts = [_sizes(record), _faster(record), _touching(record), _others(record), _break_even(record)]
+    parts.append(
         f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
-        f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache on a "
-        f"tmpfs; images in the page cache. The cold start fills as much memory and does nothing else. All samples: "
-        f"[`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache "
+        f"{_cache(record)}; images in the page cache. The echo server's cold start fills as much memory and does nothing "
+        f"else. All samples: [`tests/bench/runs/{name}`](tests/bench/runs/{name})."
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _touching(startup):
-    """The request that touches pages, and memory, as a table."""
+def _cache(record):
+    found = [way["kerndat"] for one in record["services"] for way in one["ways"] if way["name"] == "criu"]
+    return "in place" if all(found) else "missing"
+
+
+def way(service, name):
+    """One way of a service, if it was measured."""
+    return next((one for one in service["ways"] if one["name"] == name), None)
+
+
+def median(service, name):
+    """The median time to the whole answer in milliseconds; none if it never came."""
+    found = way(service, name)
+    times = [start["answer"]["whole"] for start in found["starts"] if start["answer"]] if found else []
+    return figures.spread(times)["median"] if times else None
+
+
+def echoes(record):
+    """The echo server's services, each with its size in MiB, in rising order."""
+    found = [(int(one["name"].split()[1]), one) for one in record["services"] if one["name"].startswith("echo, ")]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _cell(value, digits=1):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _sizes(record):
+    sizes = echoes(record)
+    if not sizes:
+        return ""
     lines = [
-        f"| {startup['mib']} MiB | a first request that reads {startup['touched']:,} random pages, ms | with the restore, ms "
-        "| resident at the first answer, MiB |",
+        "| echo server, to the first answer, ms | " + " | ".join(f"{mib} MiB" for mib, _ in sizes) + " |",
+        "|---|" + "--:|" * len(sizes),
+    ]
+    for name, text in WAYS.items():
+        lines.append(f"| {text} | " + " | ".join(_cell(median(one, name)) for _, one in sizes) + " |")
+    return "\n".join(lines)
+
+
+def _ratio(service, one, other):
+    upper, lower = median(service, one), median(service, other)
+    return upper / lower if upper and lower else None
+
+
+def _faster(record):
+    ratios = [(mib, _ratio(one, "criu", "defrost map")) for mib, one in echoes(record)]
+    said = ", ".join(f"{ratio:.0f} times at {mib} MiB" for mib, ratio in ratios if ratio)
+    sentence = f"`defrost restore` is faster than `criu restore`: {said}." if said else ""
+    return " ".join(part for part in (sentence, _clones(record)) if part)
+
+
+def _clones(record):
+    for mib, one in echoes(record):
+        instant, criu = median(one, "defrost map, 10 clones"), median(one, "defrost criu, 10 clones")
+        memory = (way(one, "defrost map, 10 clones") or {"memory": []})["memory"]
+        if instant and criu and memory:
+            return (
+                f"10 clones of {mib} MiB are all ready after {instant:.0f} ms, by the CRIU engine after {criu:.0f} ms; their "
+                f"proportional set sizes add up to {memory[0]['pss'] / MIB:.0f} MiB."
+            )
+    return ""
+
+
+def first_request(one):
+    """The median latency of the first request after a start; none without such."""
+    firsts = [requests[0] for requests in one["requests"] if requests]
+    return figures.spread(firsts)["median"] if firsts else None
+
+
+def _touching(record):
+    """The request that touches pages, and memory."""
+    sizes = [(mib, one) for mib, one in echoes(record) if way(one, "defrost map, recorded")]
+    if not sizes:
+        return ""
+    mib, service = sizes[-1]
+    lines = [
+        f"| {mib} MiB | a first request that reads 5,000 random pages, ms | with the start, ms | resident at the first "
+        "answer, MiB |",
         "|---|--:|--:|--:|",
     ]
-    for way, name in TOUCHES.items():
-        if way == "cold touch":
-            lines.append(f"| {name} | {median(startup, way):.1f} | | |")
+    for name, text in TOUCHES.items():
+        one = way(service, name)
+        first = first_request(one) if one else None
+        if first is None:
             continue
-        plain = way.replace("touch", "readyz").replace("recorded", "readyz")
-        resident = figures.spread(memory(startup, plain, "rss"))["median"] / 1024
-        shown = f"{resident:.1f}" if way.endswith("touch") else ""
-        lines.append(f"| {name} | {median(startup, way):.1f} | {_since_start(startup, way):.1f} | {shown} |")
-    return lines
+        start = median(service, name)
+        memory = next((found for found in one["memory"] if found["at"] == "started"), None)
+        resident = memory["rss"] / MIB if memory else None
+        together = start + first if start is not None else None
+        lines.append(f"| {text} | {first:.1f} | {_cell(together)} | {_cell(resident)} |")
+    return "\n".join(lines)
 
 
-def median(startup, way):
-    """The median of one way in the rounds that are kept, in milliseconds."""
-    return figures.spread(kept(startup, way))["median"]
+def _others(record):
+    """The services beside the echo server, a line each."""
+    services = [one for one in record["services"] if not one["name"].startswith("echo, ")]
+    if not services:
+        return ""
+    lines = ["| to the first answer, ms | image, MiB | cold | `criu restore -d` | `defrost restore` | other |", "|---|--:|--:|--:|--:|---|"]
+    refused = []
+    for one in services:
+        cells = [_cell(median(one, name), 0) for name in ("cold", "criu", "defrost map")]
+        size = one["image"]["bytes"] / MIB if one["image"] else None
+        lines.append(f"| {one['name']} | {_cell(size, 0)} | " + " | ".join(cells) + f" | {_other(one)} |")
+        found = way(one, "defrost map")
+        why = next((start["failure"] for start in found["starts"] if start["failure"]), None) if found else None
+        if why and median(one, "defrost map") is None:
+            refused.append(f"`defrost restore` refuses the image of {one['name']}: {_reason(why)}.")
+    return "\n".join(lines) + ("\n\n" + " ".join(refused) if refused else "")
 
 
-def _touches(startup):
-    """The request that touches pages at random, once ready."""
-    said = ", ".join(f"{median(startup, way):.1f} ms {name}" for way, name in TOUCHES.items())
-    whole = {way: _since_start(startup, way) for way in TOUCHES if way != "cold touch"}
-    from_start = ", ".join(f"{whole[way]:.1f} ms {TOUCHES[way]}" for way in whole)
+def _reason(why):
+    """What the command itself said, without the path of an image that is gone."""
+    said = why.split("defrost: ", 1)[-1].split("; hint:")[0].rstrip(".")
+    return "it " + said.split("/image ", 1)[1] if "/image " in said else said
+
+
+def _other(service):
+    said = []
+    lazy, fork = way(service, "cold-lazy"), median(service, "fork")
+    if lazy and median(service, "cold-lazy") is not None:
+        first = first_request(lazy)
+        then = f", then {first:.0f} ms for its first request" if first else ""
+        said.append(f"warming up when asked: {median(service, 'cold-lazy'):.0f}{then}")
+    if fork is not None:
+        said.append(f"fork from a warm parent: {fork:.0f}")
+    return "; ".join(said)
+
+
+def fits(record):
+    """For each engine: the time of a restore at no size, and per MiB of image, by least squares over the echo images."""
+    found = {}
+    for name in ENGINES:
+        points = [(one["image"]["bytes"] / MIB, median(one, name)) for _, one in echoes(record) if one["image"]]
+        points = [(size, time) for size, time in points if time is not None]
+        if len(points) >= 2:
+            found[name] = figures.line(points)
+    return found
+
+
+def _break_even(record):
+    """From which size and warm-up on a restore is worth it."""
+    lines, empties = fits(record), [median(one, "empty") for _, one in echoes(record)]
+    empties = [time for time in empties if time is not None]
+    if not lines or not empties:
+        return ""
+    empty = figures.spread(empties)["median"]
+    said = []
+    for name, (base, slope) in lines.items():
+        at = lambda mib: max(0.0, base + slope * mib - empty)  # noqa: E731, B023
+        said.append(f"by {ENGINES[name]} {at(1):.0f}, {at(256):.0f} and {at(1024):.0f} ms ({slope:.2f} ms more per MiB)")
     return (
-        f"A first request that reads {startup['touched']:,} random pages of {startup['mib']} MiB takes {said}; with the "
-        f"restore before it, {from_start}."
+        "A restore is worth it where the warm-up takes longer than the restore does beyond an empty cold start "
+        f"({empty:.1f} ms). With images of 1, 256 and 1024 MiB that is {'; '.join(said)}." + _worth(record, lines, empty)
     )
 
 
-def _since_start(startup, way):
-    """The median from the start of the restore to the end of that request, in milliseconds."""
-    samples = [run["samples"][way]["since_start_ms"] for run in startup["runs"] if run["kept"]]
-    return figures.spread(samples)["median"]
+def _worth(record, lines, empty):
+    """From which size on the echo server's own warm-up, which is filling memory, is slower than a restore."""
+    colds = [(one["image"]["bytes"] / MIB, median(one, "cold")) for _, one in echoes(record) if one["image"]]
+    colds = [(size, time) for size, time in colds if time is not None]
+    if len(colds) < 2:
+        return ""
+    start, fill = figures.line(colds)
+    said = []
+    for name, (base, slope) in lines.items():
+        if slope >= fill:
+            said.append(f"never by {ENGINES[name]}")
+        else:
+            said.append(f"from {max(0.0, (base - start) / (fill - slope)):.0f} MiB on by {ENGINES[name]}")
+    return f" For the echo server, whose warm-up only fills memory ({fill:.2f} ms per MiB), it is: {', '.join(said)}."
 
 
-def _resident(startup):
-    """What the process holds in memory by its first answer."""
-    said = ", ".join(
-        f"{figures.spread(memory(startup, way, 'rss'))['median'] / 1024:.1f} MiB {name}"
-        for way, name in (("criu readyz", "by CRIU"), ("map readyz", "by mapping"), ("fault readyz", "by faulting"))
-    )
-    return f"Resident at the first answer, of {startup['mib']} MiB: {said}."
-
-
-def _clones(clones):
-    ready = {
-        engine: figures.spread([run[engine]["ready_ms"] for run in clones["runs"]])["median"] for engine in ("criu", "instant")
-    }
-    shared = [sum(run["instant"]["pss_kib"]) / 1024 for run in clones["runs"]]
-    return (
-        f"{clones['clones']} clones of {clones['mib']} MiB are all ready after {ready['instant']:.0f} ms, by the CRIU engine "
-        f"after {ready['criu']:.0f} ms; their proportional set sizes add up to {figures.spread(shared)['median']:.0f} MiB."
-    )
-
-
-def render(run):
-    """All tables of a run."""
-    parts = [_host(run["host"])]
-    parts += [_startup(one) for one in run["startup"]]
-    if run.get("clones"):
-        parts.append("**Clones.** " + _clones(run["clones"]))
-    if run.get("afterwards"):
-        parts.append(_afterwards(run["afterwards"]))
-    if run.get("checkpoint"):
-        parts.append(_checkpoint(run["checkpoint"]))
-    if run.get("idle"):
-        parts.append(_idle(run["idle"]))
-    if run.get("adapters"):
-        parts.append(_adapters(run["adapters"]))
+def render(record):
+    """All tables of a record: the README's, and what was measured beside the starts."""
+    parts = []
+    if record["host"]:  # none where no service was measured
+        parts = [_host(record["host"]), *(_service(one) for one in record["services"]), readme(record, "…").rstrip()]
+    beside = record.get("beside", {})
+    for name, show in (("afterwards", _afterwards), ("checkpoint", _checkpoint), ("idle", _idle), ("adapters", _adapters)):
+        if beside.get(name):
+            parts.append(show(beside[name]))
     return "\n\n".join(parts) + "\n"
 
 
 def _host(host):
     dirty = ", with changes" if host["dirty"] else ""
-    load = " ".join(f"{one:.1f}" for one in host["load"]) + f" to {host['load_after'][0]:.1f}"
+    notes = "".join(f"; {name}: {value}" for name, value in sorted(host["notes"].items()))
     return (
-        f"{host['date']}, {host['defrost']} at {host['commit']}{dirty}, CRIU {host['criu']}, Linux {host['kernel']}, "
-        f"{host['cores']} cores of {host['cpu']}, load {load}; kerndat cache: {host['kerndat_cache']}; "
-        f"page cache: {host['page_cache']}; {host['rustc']}."
+        f"{host['date']}, defrost {host['defrost']} at {host['commit']}{dirty}, CRIU {host['criu']}, Linux {host['kernel']}, "
+        f"{host['cores']} cores of {host['cpu']}, load {' '.join(f'{one:.1f}' for one in host['load'])}{notes}."
     )
 
 
-def kept(startup, way):
-    """The answers of one way in the rounds that are kept, in milliseconds."""
-    return [run["samples"][way]["answer_ms"] for run in startup["runs"] if run["kept"]]
-
-
-def memory(startup, way, kind):
-    """What one way left in memory by its first answer, in KiB."""
-    return [run["samples"][way]["memory_kib"][kind] for run in startup["runs"] if run["kept"]]
-
-
-def _startup(startup):
-    rounds = [run for run in startup["runs"] if run["kept"]]
-    loudest = max(run["others"] for run in rounds)
-    lines = [
-        f"**{startup['mib']} MiB warmed** (image {startup['image_bytes'] / 2**20:.1f} MiB, {len(rounds)} rounds of "
-        f"{len(startup['runs'])}, others took at most {loudest:.0%} of the CPU)",
-        "",
-        "| to the first correct answer | min ms | median ms | p90 ms | of cold | of CRIU |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    cold = median(startup, "cold")
-    for way, name in WAYS.items():
-        row = figures.spread(kept(startup, way))
-        criu = median(startup, "criu echo" if way.endswith("echo") else "criu readyz")
-        of_criu = "" if way in ("floor", "empty", "cold") else f"{row['median'] / criu:.3f}"
-        lines.append(
-            f"| {name} | {row['min']:.1f} | {row['median']:.1f} | {row['p90']:.1f} | {row['median'] / cold:.1%} | {of_criu} |"
-        )
-    lines += [
-        "",
-        f"Break-even: a server of this size that warms up in less than {median(startup, 'map readyz'):.0f} ms gains nothing; "
-        f"with `criu restore`, in less than {median(startup, 'criu readyz'):.0f} ms.",
-    ]
-    for question in ("readyz", "echo"):
-        own = figures.paired(kept(startup, f"defrost-criu {question}"), kept(startup, f"criu {question}"))
-        lines.append(
-            f"defrost's own cost over CRIU, to {question}: {own['median']:+.1f} ms "
-            f"(quartiles {own['q1']:+.1f} to {own['q3']:+.1f}, paired)."
-        )
-    lines.append(f"`--wait-ready` took: {rounds[0]['samples']['wait-ready']['by']}.")
-    if "map touch" in rounds[0]["samples"]:
-        lines += [_touches(startup), _resident(startup)]
-    lines.append(_method(rounds))
-    return "\n".join(lines)
-
-
-def _method(rounds):
-    """What the probe saw beside the times: how far to trust them."""
-    answers = [answer for run in rounds for answer in run["samples"].values() if "attempts" in answer]
-    gaps = figures.spread([answer["worst_gap_ms"] for answer in answers])
-    delays = figures.spread([answer["answer_ms"] - answer["connect_ms"] for answer in answers])
+def _service(service):
+    """What `defrost bench startup` printed is above; here is how far to trust it."""
+    starts = [start for one in service["ways"] for start in one["starts"]]
+    others = [start["others"] for start in starts]
+    failed = sum(1 for start in starts if start["failure"])
     return (
-        f"Attempts: {sum(answer['attempts'] for answer in answers)}, lost SYNs: "
-        f"{sum(answer['lost_syns'] for answer in answers)}; worst gap between two ticks: median {gaps['median']:.2f} ms, "
-        f"p90 {gaps['p90']:.2f} ms; from connected to answered: median {delays['median']:.2f} ms."
+        f"**{service['name']}**: {service['rounds']} rounds, {service['repeated']} run again, {failed} of {len(starts)} starts "
+        f"failed, {sum(start['lost_syns'] for start in starts)} lost SYNs; others took "
+        f"{figures.spread(others)['median']:.0%} of the CPU (median of the starts)."
     )
 
 
@@ -215,13 +262,13 @@ def _afterwards(afterwards):
         "| | round trips a second | quartiles | time of a checksum | quartiles |",
         "|---|--:|--:|--:|--:|",
     ]
-    for way in runs[0]:
+    for name in runs[0]:
         cells = []
         for figure in ("round_trips_per_s", "checksum_ms"):
-            ratios = [run[way][figure] / run["original"][figure] for run in runs]
+            ratios = [run[name][figure] / run["original"][figure] for run in runs]
             low, high = figures.quantile(ratios, 0.25), figures.quantile(ratios, 0.75)
             cells.append(f"{figures.spread(ratios)['median']:.3f} | {low:.3f} to {high:.3f}")
-        lines.append(f"| {way} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
