@@ -130,7 +130,8 @@ def highlight(bench, wanted):
     if "--highlight" not in bench.run(bench.defrost, "serve", "--help"):
         raise Missing("this defrost has no `serve --highlight`")
     which = "rust,php" if wanted.quick else "all"
-    warm = server.Server(bench, "--highlight", "--warm", which, echo=False)
+    # Without its cache, so that each request is highlighted.
+    warm = server.Server(bench, "--highlight", "--cache-mib", "0", "--warm", which, echo=False)
     image, sample = bench.path("image"), bench.path("sample.php")
     shutil.copy(os.path.join(HERE, "web/sample.php"), sample)
     try:
