@@ -6,6 +6,7 @@
 //! | [`manifest`] | what is stored about an image |
 //! | [`mod@describe`] | finding it out about a fresh one |
 //! | [`open`] | an existing image |
+//! | [`contents`] | its mappings and descriptors |
 //! | [`chain`] | images that depend on earlier ones, and who needs an image |
 //! | [`mod@flatten`] | a dependent image made whole |
 //! | [`mod@remove`] | an image that nobody needs, removed |
@@ -18,6 +19,7 @@
 //! It must not know engines, the control socket or the running server: it gets values and paths.
 
 pub mod chain;
+pub mod contents;
 mod cpu_features;
 pub mod describe;
 pub mod digest;
@@ -35,6 +37,7 @@ pub mod verify;
 pub mod working_set;
 
 pub use chain::Users;
+pub use contents::Contents;
 pub use describe::{DescribeError, describe};
 pub use flatten::{FlattenError, flatten};
 pub use folder::{FolderError, Partial};
