@@ -50,6 +50,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`cli`] | the `defrost` command (feature `cli`) |
+//! | [`report`] | records of benchmarks and images as pages (feature `cli`) |
 //! | [`mod@bench`] | how long a start takes, in every way to start a service (feature `cli`) |
 //! | [`load`] | many clients of a line echo that check every answer (feature `cli`) |
 //! | [`sleepsort`] | the test of timers, and what time does in a restored process (feature `cli`) |
@@ -94,6 +95,8 @@ pub mod history;
 pub mod image;
 #[cfg(feature = "cli")]
 pub mod load;
+#[cfg(feature = "cli")]
+pub mod report;
 pub mod resource;
 #[cfg(feature = "cli")]
 pub mod server;

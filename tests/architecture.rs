@@ -1,7 +1,7 @@
 //! The one-way dependencies of the design: an import that points upwards fails here.
 //!
-//! `cli → server, bench → supervise, control, adapters, startup → checkpoint, engine → resource, context, wake, audit,
-//! image → sys`, `events` right above the contract, and `criu/` never sees `src/`.
+//! `cli → report → server, bench → supervise, control, adapters, startup → checkpoint, engine → resource, context,
+//! wake, audit, image → sys`, `events` right above the contract, and `criu/` never sees `src/`.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says by a panic what is wrong")]
 
@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["adapters", "control", "history", "supervise", "startup"],
     &["app"],
     &["server", "bench", "load", "sleepsort"],
+    &["report"],
     &["cli"],
 ];
 
@@ -61,6 +62,9 @@ const STRANGERS: &[(&str, &str)] = &[
     ("load", "bench"),
     ("server", "load"),
     ("bench", "load"),
+    ("report", "server"),
+    ("report", "engine"),
+    ("report", "supervise"),
 ];
 
 /// Library code only, besides `lib.rs`, which may name everything.

@@ -18,6 +18,7 @@ mod image;
 mod inspect;
 mod keep;
 mod load;
+mod report;
 mod restore;
 mod run;
 mod serve;
@@ -63,6 +64,7 @@ enum Command {
     Sleepsort(sleepsort::Arguments),
     History(history::Arguments),
     Bench(bench::Arguments),
+    Report(report::Arguments),
     /// The process that `check` dumps and restores
     #[command(hide = true)]
     SelfTestSubject,
@@ -119,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Sleepsort(arguments) => sleepsort::run(&options, &arguments),
         Command::History(arguments) => history::run(&options, &arguments),
         Command::Bench(arguments) => bench::run(&options, arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::SelfTestSubject => check::subject(),
     };
     done.unwrap_or_else(|failure| failure.report())

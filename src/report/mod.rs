@@ -1,0 +1,32 @@
+//! Pages for people: what a benchmark found. One file each, which loads and runs nothing.
+//!
+//! | module | what |
+//! |---|---|
+//! | `runs` | the page of one or more records |
+//! | `findings`, `cost` | what a record says, in sentences |
+//! | `starts`, … | one figure each |
+//! | `figure`, `axis`, `number` | how figures are drawn and numbers said |
+//! | `page` | the page around them |
+//! | [`write()`] | a page becomes a file, whole or not at all |
+//!
+//! It reads records, and must not know how they were made.
+
+mod axis;
+mod cost;
+mod figure;
+mod findings;
+mod history;
+mod latency;
+mod memory;
+mod number;
+mod page;
+mod runs;
+mod starts;
+#[cfg(test)]
+mod tests;
+mod waterfall;
+mod way;
+mod write;
+
+pub use runs::{Run, runs};
+pub use write::{WriteError, write};
