@@ -1,4 +1,4 @@
-//! Tier 2: pages of records, made by the command and read by a browser: in the light and in the dark, on
+//! Tier 2: pages of records and images, made by the command and read by a browser: in the light and in the dark, on
 //! paper and on a narrow screen, by keyboard, and without anything loaded or run.
 //!
 //! `KEEP=FOLDER` keeps the pages and pictures of them, to be looked at.
@@ -16,7 +16,10 @@ use defrost::bench::record::Record;
 use report::sample;
 use serde_json::json;
 use support::browser::Browser;
+use support::client::requests;
 use support::host::Done;
+use support::server::{NAME, Server};
+use support::{Host, info};
 
 const DEFROST: &str = env!("CARGO_BIN_EXE_defrost");
 
@@ -114,6 +117,41 @@ fn records_become_a_page_for_every_reader() {
     browser.value("document.querySelector('summary').focus()");
     browser.press("Enter", 13, 0);
     browser.within("the first table", "document.querySelector('table').offsetHeight > 0");
+}
+
+#[test]
+fn an_image_becomes_a_page_with_its_names_as_text() {
+    let name = "an_image_becomes_a_page_with_its_names_as_text";
+    let Some(host) = Host::for_test(name) else { return };
+    let Some(mut browser) = Browser::for_test(name) else { return };
+    let odd = "<img src=x onerror=document.title=1>&\"'";
+    fs::create_dir(host.path(odd)).unwrap();
+    let program = host.deploy(&format!("{odd}/server"));
+    let mut command = Command::new(program);
+    command.args(Server::arguments(&["--warm-mib", "32"]));
+    let mut command = host.at_home(command);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let server = Server::started(&mut command);
+    assert!(info(server.http)["pid"].is_number());
+    requests(server.echo, 1);
+    let image = server.checkpoint(&host, "img").image;
+    let page = host.path("page.html");
+    host.run(["inspect".as_ref(), "--html".as_ref(), page.as_os_str(), image.as_os_str()]).worked();
+    is_good(&mut browser, &page, "image");
+    assert_eq!(browser.value("document.querySelectorAll('img').length"), 0);
+    assert_eq!(browser.value("document.title"), format!("Image of {NAME}"));
+    let text = browser.value("document.body.innerText");
+    let text = text.as_str().unwrap();
+    for said in [odd, "anonymous", "by mapping", "quiesce"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+
+    fs::write(image.join("files.img"), "damaged").unwrap();
+    let before = fs::read(&page).unwrap();
+    let said =
+        host.run(["inspect".as_ref(), "--html".as_ref(), page.as_os_str(), image.as_os_str()]).failed(4);
+    assert!(said.contains("files.img"), "{said}");
+    assert_eq!(fs::read(&page).unwrap(), before);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! `defrost inspect`: what is in an image.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use super::failure::{FAILED, Failure};
+use super::failure::{FAILED, Failure, IMAGE};
 use super::restore::open;
-use crate::image::{Image, Users};
+use crate::image::{Contents, Image, Users};
+use crate::report::{self, ImagePage};
 
 /// Show what is in an image: manifest, processes, memory, files
 #[derive(Debug, clap::Args)]
@@ -17,10 +18,16 @@ pub(super) struct Arguments {
     /// Print the whole manifest as JSON
     #[arg(long)]
     json: bool,
+    /// Write a page with all of it, the memory by mapping, and the descriptors to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let image = open(&arguments.dir)?;
+    if let Some(file) = &arguments.html {
+        return page(&image, file);
+    }
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(image.manifest());
         json.map_err(|error| Failure::plain(FAILED, error))? + "\n"
@@ -28,6 +35,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         describe(&image).unwrap_or_default()
     };
     print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image as a page. It is written when all of the image could be read, or else not at all.
+fn page(image: &Image, file: &Path) -> Result<ExitCode, Failure> {
+    let contents = Contents::read(image).map_err(|error| Failure::new(IMAGE, &error, Some(error.hint())))?;
+    let users = Users::of(image.path());
+    let obstacles = obstacles(image).map_err(|error| error.to_string());
+    let page = report::image(&ImagePage { image, contents, users, obstacles });
+    report::write(file, &page).map_err(|error| Failure::plain(FAILED, error))?;
     Ok(ExitCode::SUCCESS)
 }
 
