@@ -68,8 +68,12 @@ fn headline(service: &Service) -> Vec<Finding> {
             "{name}: no start by defrost was answered, so it is not compared."
         ))];
     };
-    let others = [Kind::Cold, Kind::ColdLazy, Kind::Fork, Kind::Criu];
-    let compared = others.iter().filter_map(|kind| soonest(service, *kind));
+    // All that is not restored, as they do different things; and CRIU's own command once.
+    let started = |way: &&Way| {
+        matches!(way.kind, Kind::Cold | Kind::ColdLazy | Kind::Fork) && !way.evicted && way.clones <= 1
+    };
+    let others = service.ways.iter().filter(started).filter_map(|way| Some((way, summary(way)?)));
+    let compared = others.chain(soonest(service, Kind::Criu));
     let mut text =
         format!("{name}: {} answered in {} (median of {})", way_name(way), ms(own.median), own.answered);
     for (place, (other, its)) in compared.enumerate() {
@@ -195,8 +199,13 @@ mod tests {
         assert!(all[1].starts_with("echo: of 7 rounds, 1 was run again because others"), "{}", all[1]);
         let near = way("cold", Kind::Cold, &[4.0, 4.7, 4.8, 4.9, 6.0]);
         assert!(said(vec![defrost.clone(), near])[0].contains("no clear difference"));
-        let fast = way("cold", Kind::Cold, &[2.4; 7]);
-        assert!(said(vec![defrost, fast])[0].ends_with("2.0 times later."));
+        let (fast, slow) = (way("empty", Kind::Cold, &[2.4; 7]), way("cold", Kind::Cold, &[48.0; 7]));
+        let all = said(vec![slow, defrost, fast]);
+        assert!(
+            all[0].ends_with(
+                "cold in 48.0 ms (of 7): 10 times sooner, empty in 2.4 ms (of 7): 2.0 times later."
+            )
+        );
     }
 
     #[test]
