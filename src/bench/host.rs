@@ -10,7 +10,7 @@ use procfs::Current;
 
 use super::caches::has_kerndat;
 use super::record::{Host, Image, Phase};
-use crate::image::Image as Opened;
+use crate::image::{Contents, Image as Opened};
 
 /// The machine as it is now. `criu` is its version, `commit` is what the caller says of the source tree.
 #[must_use]
@@ -70,5 +70,9 @@ pub fn image(path: &Path) -> std::io::Result<Image> {
         told
     };
     let checkpoint = manifest.subject.phases.iter().chain(&manifest.phases).map(&mut phase).collect();
-    Ok(Image { bytes, resident: Some(manifest.present_bytes), checkpoint, mappings: BTreeMap::new() })
+    // What cannot be read is left out: the starts tell of a damaged image.
+    let contents = Contents::read(&opened).ok();
+    let sums = contents.iter().flat_map(Contents::kinds);
+    let mappings = sums.map(|(kind, sum)| (kind.to_owned(), sum.stored)).collect();
+    Ok(Image { bytes, resident: Some(manifest.present_bytes), checkpoint, mappings })
 }
