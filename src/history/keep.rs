@@ -34,7 +34,7 @@ pub struct Keep {
     pub history: History,
     /// The server's pid.
     pub pid: i32,
-    /// From the end of one checkpoint to the beginning of the next.
+    /// How old the last complete checkpoint may become: what is lost in a crash.
     pub every: Duration,
     /// How many checkpoints stay.
     pub keep: usize,
@@ -101,15 +101,17 @@ impl KeepError {
 
 impl Keep {
     /// Makes checkpoints until `stop` is set: one that is being stored then is finished first. One that fails is
-    /// told, and tried again at the next interval. The first is due an interval after the last that there is, so that
-    /// a server which is restored again and again is checkpointed all the same.
+    /// told, and tried again at the next interval. The first is due within an interval of the last that there is, so
+    /// that a server which is restored again and again is checkpointed all the same.
     pub fn run(&self, stop: &AtomicBool) {
         let mut failures = 0;
         let mut was_there = false;
         let mut wait = self.first_wait();
         while self.sleep(wait, stop) {
-            wait = self.every;
-            match self.once(stop) {
+            let begun = Instant::now();
+            let made = self.once(stop);
+            wait = self.next_wait(begun.elapsed());
+            match made {
                 Ok(_) => (failures, was_there) = (0, true),
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
@@ -119,10 +121,17 @@ impl Keep {
                 Err(error) if stop.load(Ordering::Relaxed) => tracing::info!("no checkpoint: {error}"),
                 Err(error) => {
                     failures += 1;
+                    wait = self.every;
                     self.tell(&error, failures);
                 }
             }
         }
+    }
+
+    /// How long to wait after a checkpoint that took this long, so that the next is complete within the interval even if
+    /// it takes half as long again. A tenth of the interval is always the server's own.
+    fn next_wait(&self, took: Duration) -> Duration {
+        self.every.saturating_sub(took.mul_f64(2.5)).max(self.every / 10)
     }
 
     fn first_wait(&self) -> Duration {
@@ -130,7 +139,8 @@ impl Keep {
         let Some(last) = last else { return self.every };
         let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(last.created_unix_ns);
         let age = SystemTime::now().duration_since(made).unwrap_or_default();
-        self.every.saturating_sub(age)
+        // Half of what is left, since nobody knows how long it will take.
+        self.every.saturating_sub(age) / 2
     }
 
     /// Whether the time has passed without a stop.
