@@ -30,7 +30,7 @@ fn sessions() -> String {
         part.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap()
     });
     let parts: Vec<&str> = parts.collect();
-    assert_eq!(parts.len(), 2, "the README has two sessions");
+    assert_eq!(parts.len(), 3, "the README has three sessions");
     parts.concat()
 }
 
@@ -45,7 +45,7 @@ fn the_session_works_as_it_stands() {
     // A step that fails ends the session; a step that hangs is ended.
     let script = format!("set -e -o pipefail\n{session}");
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", "60", "bash", "-c", &script]).current_dir(host.folder());
+    command.args(["--kill-after=1", "120", "bash", "-c", &script]).current_dir(host.folder());
     command.env("PATH", path).env("XDG_RUNTIME_DIR", host.folder()).stdin(Stdio::null());
     let log = std::fs::File::create(host.path("session.log")).unwrap();
     let status = command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
@@ -62,6 +62,8 @@ fn the_session_works_as_it_stands() {
     assert!(said.contains("generation 2"), "{said}");
     assert!(said.contains("web-3.sock"), "{said}");
     assert!(said.contains("img3") && !host.path("img2").exists(), "{said}");
+    assert!(said.contains("1000 of 1000 messages answered"), "{said}");
+    assert!(host.path("img4").is_dir(), "{said}");
 }
 
 #[test]
