@@ -48,6 +48,31 @@ fn a_line_to_ctl() {
 }
 
 #[test]
+fn the_doctor_names_what_blocks_and_what_to_do() {
+    let Some(host) = Host::for_test("the_doctor_names_what_blocks_and_what_to_do") else { return };
+    let mut server = Server::start(&host, &[]);
+    requests(server.echo, 1);
+    let said = host.run(["doctor", &server.pid.to_string()]).worked();
+    assert!(said.starts_with("nothing blocks a checkpoint") && said.contains("adapters::rng"), "{said}");
+    server.process.signal(Signal::SIGTERM);
+    server.process.ended();
+
+    // A process that knows nothing of all this, with a pipe to this one.
+    let other = Running::start(Command::new("sleep").arg("100").stdin(Stdio::piped()).stdout(Stdio::null()));
+    let pid = other.pid().to_string();
+    let done = host.run(["doctor", &pid]);
+    assert_eq!(done.status, 1, "{}", done.err);
+    for part in [&format!("sleep (pid {pid}): "), "blocker: descriptor 0: ", "hint: ", "advice: "] {
+        assert!(done.out.contains(part), "no {part}: {}", done.out);
+    }
+    let found: serde_json::Value = serde_json::from_str(&host.run(["doctor", &pid, "--json"]).out).unwrap();
+    assert_eq!((&found["clear"], &found["blockers"][0]["fd"]), (&false.into(), &0.into()), "{found}");
+    drop(other);
+    assert!(host.run(["doctor", &pid]).failed(1).contains("does not exist"));
+    assert_eq!(host.run(["doctor", "0"]).status, 2);
+}
+
+#[test]
 fn a_line_to_the_socket_is_answered_after_the_server_has_ended() {
     let Some(host) = Host::for_test("a_line_to_the_socket_is_answered_after_the_server_has_ended") else {
         return;

@@ -8,6 +8,7 @@ use criu_driver::{Criu, Rpc, self_test};
 use serde::Serialize;
 
 use super::Options;
+use super::doctor::ALIKE;
 use super::failure::{FAILED, Failure, HOST, criu_status};
 use crate::image::machine::Machine;
 use crate::sys;
@@ -20,11 +21,6 @@ const SELF_TEST: Duration = Duration::from_secs(30);
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Where CRIU keeps what it found out about the kernel (criu/kerndat.c).
 const KERNDAT: &str = "/run/criu.kdat";
-
-/// What no examination of a process can find.
-const ALIKE: &str = "in a server of your own, draw from a generator that is registered (adapters::Rng, adapters::SplitRng): the \
-                     thread-local generators of rand and fastrand and the keys of HashMap cannot be reseeded from outside, and \
-                     are the same in every restore; the documentation of adapters::rng names the remedy for each";
 
 /// Find out whether this host is able to checkpoint and restore: dumps and restores a small server for real
 #[derive(Debug, clap::Args)]

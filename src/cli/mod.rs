@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod checkpoint;
 mod ctl;
+mod doctor;
 mod engines;
 mod events;
 mod failure;
@@ -58,6 +59,7 @@ enum Command {
     Resources(ask::Arguments),
     Events(events::Arguments),
     Ctl(ctl::Arguments),
+    Doctor(doctor::Arguments),
     Inspect(inspect::Arguments),
     Image(image::Arguments),
     Load(load::Arguments),
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Resources(arguments) => ask::run("resources", &arguments),
         Command::Events(arguments) => events::run(&arguments),
         Command::Ctl(arguments) => ctl::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Load(arguments) => load::run(arguments),
