@@ -22,7 +22,7 @@ WARM_S = 120
 """Deadline for a warm-up, in seconds."""
 DUMPS = 10
 """How often a dump by bare CRIU is tried."""
-STARTUP_S = 240
+STARTUP_S = 420
 """Deadline for all starts of one service, in seconds."""
 RECORDED_S = 2
 """How long the working set is recorded."""
@@ -139,11 +139,11 @@ def highlight(bench, wanted):
         warm.checkpoint(image)
         lazy = [word for word in warm.command if word not in ("--warm", which)]
         return startup(
-            bench, wanted, f"highlight, {'two' if wanted.quick else 'all'} grammars", 110,
+            bench, wanted, f"highlight, {'two' if wanted.quick else 'all'} grammars", 330,
             "--url", f"http://127.0.0.1:{warm.http}/readyz", "--expect", "ready", "--image", image,
             "--cold", shlex.join(warm.command), "--cold-lazy", shlex.join(lazy), "--rounds", str(min(wanted.rounds, 7)),
             "--then", f"http://127.0.0.1:{warm.http}/highlight?lang=php", "--then-body", sample,
-            "--requests", _requests(wanted), "--followed", "2",
+            "--requests", _requests(wanted), "--followed", "1",
         )
     finally:
         warm.kill()

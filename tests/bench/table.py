@@ -32,10 +32,16 @@ ENGINES = {"criu": "CRIU", "defrost map": "mapping", "defrost fault": "faulting"
 """The ways that the break-even is told for."""
 
 
+def least_starts(service):
+    """How many answered starts stand behind each figure of a service, at the least; ways that never answer apart."""
+    counts = [sum(start["answer"] is not None for start in way["starts"]) for way in service["ways"]]
+    return min((count for count in counts if count), default=0)
+
+
 def readme(record, name):
     """The README's tables, and the sentences that explain them."""
     host = record["host"]
-    rounds = ", ".join(f"{one['rounds']} for {one['name']}" for one in record["services"])
+    rounds = ", ".join(f"{least_starts(one)} for {one['name']}" for one in record["services"])
     parts = [_sizes(record), _faster(record), _touching(record), _others(record), _break_even(record)]
     parts.append(
         f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
