@@ -109,6 +109,8 @@ def measure(wanted, folder):
     for mib in (1, 256, 1024):
         run.part(f"echo {mib}", lambda mib=mib: services.echo(bench, wanted, mib))
     run.part("highlight", lambda: services.highlight(bench, wanted))
+    for kept in (True, False):
+        run.part(f"cache {'kept' if kept else 'dropped'}", lambda kept=kept: services.cached(bench, wanted, kept))
     run.part("python", lambda: services.python(bench, wanted))
     run.part("afterwards", lambda: afterwards.measure(bench, few))
     run.part("checkpoint", lambda: checkpoint.measure(bench, wanted.rounds))

@@ -160,6 +160,21 @@ def get(port, path):
         client.close()
 
 
+def post(port, path, body):
+    """Sends a text, which has to be taken."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    try:
+        client.request("POST", path, body, {"Content-Type": "text/plain"})
+        answer = client.getresponse()
+        if answer.status != 200:
+            raise Failed(f"{path}: status {answer.status}: {answer.read(200)}")
+        answer.read()
+    except http.client.HTTPException as error:
+        raise Failed(f"{path}: {error}") from error
+    finally:
+        client.close()
+
+
 def wait_for(done, what):
     """Waits until it is so, to the next millisecond."""
     end = time.monotonic() + DEADLINE_S

@@ -20,6 +20,8 @@ INSTALL_S = 300
 """Deadline for the installation of Python packages, in seconds."""
 WARM_S = 120
 """Deadline for a warm-up, in seconds."""
+CACHED = 200
+"""Texts whose results are in the cache of the highlighter."""
 DUMPS = 10
 """How often a dump by bare CRIU is tried."""
 STARTUP_S = 420
@@ -144,6 +146,31 @@ def highlight(bench, wanted):
             "--cold", shlex.join(warm.command), "--cold-lazy", shlex.join(lazy), "--rounds", str(min(wanted.rounds, 7)),
             "--then", f"http://127.0.0.1:{warm.http}/highlight?lang=php", "--then-body", sample,
             "--requests", _requests(wanted), "--followed", "1",
+        )
+    finally:
+        warm.kill()
+        shutil.rmtree(image, ignore_errors=True)
+
+
+def cached(bench, wanted, kept):
+    """The highlighter with results in its cache, which the checkpoint keeps or drops; then one of these is asked for."""
+    choice = "keep" if kept else "drop"
+    which = ("--warm", "rust,php", "--cache-mib", "64", "--cache", choice)
+    warm = server.Server(bench, "--highlight", *which, echo=False)
+    image, sample = bench.path("image"), os.path.join(HERE, "web/sample.php")
+    route = "/highlight?lang=php"
+    try:
+        warm.start()
+        with open(sample, "rb") as file:
+            text = file.read()
+        for number in range(CACHED):
+            server.post(warm.http, route, text + b"// %d\n" % number if number else text)
+        warm.checkpoint(image)
+        return startup(
+            bench, wanted, f"highlight, two grammars, cache {'kept' if kept else 'dropped'}", 60,
+            "--url", f"http://127.0.0.1:{warm.http}/readyz", "--expect", "ready", "--image", image, "--ways", "criu,map",
+            "--rounds", str(min(wanted.rounds, 9)), "--requests", "10", "--followed", "9",
+            "--then", f"http://127.0.0.1:{warm.http}{route}", "--then-body", sample,
         )
     finally:
         warm.kill()

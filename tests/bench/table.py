@@ -177,6 +177,9 @@ def _other(service):
         first = first_request(lazy)
         then = f", then {first:.0f} ms for its first request" if first else ""
         said.append(f"warming up when asked: {median(service, 'cold-lazy'):.0f}{then}")
+    mapped = way(service, "defrost map")
+    if ", cache " in service["name"] and mapped and first_request(mapped):
+        said.append(f"when mapped, then {first_request(mapped):.1f} ms for a result that was in the cache")
     if fork is not None:
         said.append(f"fork from a warm parent: {fork:.0f}")
     return "; ".join(said)
