@@ -22,7 +22,7 @@ find_browser() {
     return 1
 }
 
-# The fonts are so that text in a screenshot can be read.
+# A source of packages that cannot be reached may be another's. The fonts are so that text in a screenshot can be read.
 install_browser() {
     if ((EUID != 0)) || ! have apt-get; then
         say 'no browser was found, and this script installs one only as root on Debian'
@@ -32,7 +32,7 @@ install_browser() {
     say 'installing chromium from Debian'
     make_work
     if DEBIAN_FRONTEND=noninteractive timeout --foreground -k 5 "$BROWSER_DEADLINE" \
-        sh -c 'apt-get -qy update && apt-get -qy -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core' \
+        sh -c 'apt-get -qy update; apt-get -qy -o DPkg::Lock::Timeout=300 install --no-install-recommends chromium fonts-dejavu-core' \
         </dev/null >"$WORK/browser.log" 2>&1; then
         return 0
     fi
