@@ -110,7 +110,7 @@ impl Keep {
         while self.sleep(wait, stop) {
             let begun = Instant::now();
             let made = self.once(stop);
-            wait = self.next_wait(begun.elapsed());
+            wait = next_wait(self.every, begun.elapsed());
             match made {
                 Ok(_) => (failures, was_there) = (0, true),
                 Err(error) if error.is_early() && !was_there => {
@@ -126,12 +126,6 @@ impl Keep {
                 }
             }
         }
-    }
-
-    /// How long to wait after a checkpoint that took this long, so that the next is complete within the interval even if
-    /// it takes half as long again. A tenth of the interval is always the server's own.
-    fn next_wait(&self, took: Duration) -> Duration {
-        self.every.saturating_sub(took.mul_f64(2.5)).max(self.every / 10)
     }
 
     fn first_wait(&self) -> Duration {
@@ -252,5 +246,32 @@ impl Keep {
                  complete one: {last}, next try in {every:?}"
             );
         }
+    }
+}
+
+/// How long to wait after a checkpoint that took this long, so that the next is complete within the interval even if it
+/// takes half as long again. A tenth of the interval is always the server's own.
+fn next_wait(every: Duration, took: Duration) -> Duration {
+    every.saturating_sub(took.mul_f64(2.5)).max(every / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_is_complete_before_the_last_is_older_than_the_interval() {
+        let every = Duration::from_secs(10);
+        for took in [0, 1, 500, 2000, 3600].map(Duration::from_millis) {
+            // From the beginning of one to the end of the next, which takes half as long again.
+            let age = took + next_wait(every, took) + took.mul_f64(1.5);
+            assert!(age <= every, "{took:?}: {age:?}");
+        }
+        let slow = Duration::from_secs(20);
+        assert_eq!(
+            next_wait(every, slow),
+            Duration::from_secs(1),
+            "the server serves in between all the same"
+        );
     }
 }
