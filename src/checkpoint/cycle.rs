@@ -9,12 +9,11 @@ use super::error::{Cause, CheckpointError, Phase};
 use super::job::{Job, Stage};
 use super::{Finished, Outcome, Request, Running, Shared, recorded};
 use crate::context::{HookFailure, HookRun};
-use crate::engine::channel::{Report, ReportWriter};
 use crate::engine::{Complete, DumpOrder, Original, Prepared};
 use crate::events::event::micros;
 use crate::image::manifest::{self, Listen, ResourceRecord, SubjectRecord};
 use crate::resource::{Cycle, Keep, locked};
-use crate::wake::{Restored, Wake};
+use crate::wake::Wake;
 
 /// Runs a cycle to its end. Must not be cancelled: its caller runs it on a task of its own.
 pub(super) async fn run(shared: Arc<Shared>, mut request: Request) -> Finished {
@@ -51,13 +50,13 @@ async fn run_one(
     Finished { outcome, answer: answer.and_then(Keep::take) }
 }
 
-struct Transaction {
-    shared: Arc<Shared>,
+pub(super) struct Transaction {
+    pub(super) shared: Arc<Shared>,
     cycle: Cycle,
-    request: Request,
+    pub(super) request: Request,
     started: Instant,
     /// Keeps others out.
-    running: Running,
+    pub(super) running: Running,
 }
 
 impl Transaction {
@@ -94,9 +93,7 @@ impl Transaction {
             return Err(self.abort(Phase::Dump, vec![cause]).await);
         }
         match receiver.await {
-            Ok(Stage::Restored { restored, failures, report }) => {
-                Ok(self.arrive(restored, failures, report).await)
-            }
+            Ok(Stage::Restored(arrived)) => Ok(self.arrive(arrived).await),
             Ok(Stage::Dumped(original)) => self.resume(original).await,
             Ok(Stage::NotDumped(original)) => self.go_on(original).await,
             Ok(Stage::Refused(causes)) => Err(self.abort(Phase::Audit, causes).await),
@@ -114,7 +111,7 @@ impl Transaction {
         CheckpointError { phase, causes, rollback }
     }
 
-    async fn wake(&self, wake: &Wake) -> Vec<HookRun> {
+    pub(super) async fn wake(&self, wake: &Wake) -> Vec<HookRun> {
         let started = Instant::now();
         let runs = self.shared.context.wake(wake).await;
         recorded::hooks(&self.shared.events, &runs, started.elapsed(), Some(wake));
@@ -164,47 +161,6 @@ impl Transaction {
         finished.map_err(Cause::Dump)
     }
 
-    /// Comes to life in a new process.
-    async fn arrive(self, restored: Restored, mut failures: Vec<String>, report: ReportWriter) -> Outcome {
-        let started = Instant::now();
-        let wake = Wake::Restored(restored.clone());
-        let hooks = failures_of(self.wake(&wake).await);
-        failures.extend(hooks.iter().map(ToString::to_string));
-        if failures.is_empty() {
-            failures.extend(self.shared.probe().await.err().map(|error| format!("readiness: {error}")));
-        }
-        for failure in &failures {
-            tracing::error!(instance = %restored.instance, "restore failed: {failure}");
-        }
-        recorded::restore(&self.shared.events, &restored, started.elapsed(), &failures);
-        let report_of_this = Report {
-            instance: restored.instance,
-            generation: restored.generation,
-            socket: locked(&self.shared.socket).as_ref().map(|path| path.display().to_string()),
-            addresses: self.shared.context.reached_at(),
-            failures: failures.clone(),
-            hooks_us: micros(started.elapsed()),
-        };
-        let reporting = self.shared.reporting.lock().await;
-        self.shared.set_up(failures.is_empty());
-        // Whoever reads of the readiness may ask for the next checkpoint at once. It waits for the report.
-        drop(self.running);
-        if let Err(error) = tell(report, report_of_this).await {
-            tracing::error!(instance = %restored.instance, "whoever restored this process is gone: {error}");
-            std::process::exit(1);
-        }
-        drop(reporting);
-        if !failures.is_empty() && !self.shared.stay {
-            std::process::exit(1);
-        }
-        let by = restored.origin.as_deref().map(ToString::to_string);
-        tracing::info!(instance = %restored.instance, generation = restored.generation, by, "restored");
-        if restored.origin.as_deref().is_none_or(|origin| origin.engine == "criu") {
-            tokio::spawn(recorded::criu_statistics(self.shared, self.request.target, started));
-        }
-        Outcome::Restored { restored, failures }
-    }
-
     fn subject_record(&self, phases: Vec<manifest::Phase>) -> SubjectRecord {
         let identity = *locked(&self.shared.identity);
         let started = identity.session_started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -249,19 +205,7 @@ fn ledger() -> Option<manifest::LedgerRecord> {
     return None;
 }
 
-/// Reports, on a thread that ends with it, where that may last: one of the runtime's would stay, and be in the next
-/// image.
-async fn tell(writer: ReportWriter, report: Report) -> std::io::Result<()> {
-    if !writer.is_awaited() {
-        return writer.send(&report);
-    }
-    let (told, outcome) = tokio::sync::oneshot::channel();
-    let thread = std::thread::Builder::new().name("defrost-report".into());
-    thread.spawn(move || drop(told.send(writer.send(&report))))?;
-    outcome.await.map_err(std::io::Error::other)?
-}
-
-fn failures_of(runs: Vec<HookRun>) -> Vec<HookFailure> {
+pub(super) fn failures_of(runs: Vec<HookRun>) -> Vec<HookFailure> {
     runs.into_iter().filter_map(HookRun::failure).collect()
 }
 

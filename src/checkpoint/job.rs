@@ -4,24 +4,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use super::arrive::Arrived;
 use super::error::Cause;
 use super::{Shared, inherited, recorded};
 use crate::audit::{Audit, Claims};
-use crate::engine::channel::ReportWriter;
 use crate::engine::{Dump, DumpOrder, Original, Prepared};
 use crate::resource::{Cycle, locked};
 use crate::sys;
-use crate::wake::{Restored, Wake};
+use crate::wake::Wake;
 
 /// How the job ended, and in which process.
 pub(super) enum Stage {
     /// This is a restored process.
-    Restored {
-        restored: Restored,
-        /// What has gone wrong on arrival already.
-        failures: Vec<String>,
-        report: ReportWriter,
-    },
+    Restored(Arrived),
     /// This is the original, and its state was written.
     Dumped(Original),
     /// This is the original, and its state was not written.
@@ -81,10 +76,9 @@ impl Job {
                 self.shared.events.set_origin(identity.instance, identity.generation);
                 let restored = identity.restored(dumped_at, arrival.params, arrival.origin);
                 *locked(&self.shared.last_restore) = Some(restored.clone());
-                (
-                    Wake::Restored(restored.clone()),
-                    Stage::Restored { restored, failures, report: arrival.report },
-                )
+                let (report, phases, woke) = (arrival.report, arrival.phases, arrival.woke);
+                let wake = Wake::Restored(restored.clone());
+                (wake, Stage::Restored(Arrived { restored, failures, woke, report, phases }))
             }
             Dump::Original(mut original) => {
                 recorded::dump(

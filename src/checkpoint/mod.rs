@@ -4,6 +4,7 @@
 //! [`Engine::dump`]) → `cycle` (wake every resource). A restored process continues in the middle of it, and
 //! learns at the end that it is one. It must not know how a request arrived, nor any concrete resource.
 
+mod arrive;
 mod cycle;
 mod error;
 mod identity;

@@ -12,8 +12,9 @@ use super::error::{Cause, CheckpointError};
 use super::{Finished, Outcome, Shared};
 use crate::context::HookRun;
 use crate::engine::Complete;
-use crate::events::event::micros;
+use crate::events::event::{MICROSECONDS, micros};
 use crate::events::{Draft, Recorder};
+use crate::image::manifest::Phase;
 use crate::wake::{Restored, Wake};
 
 /// How long after a restore CRIU's figures are looked for: it writes them within milliseconds.
@@ -96,6 +97,23 @@ pub(super) fn restore(events: &Recorder, restored: &Restored, hooks: Duration, f
             None => draft.with("engine", "criu").with("reason", "a plain criu restore"),
         };
         draft.with_some("message", failures.first().cloned())
+    });
+}
+
+/// What the engine's time went into, as whoever restored this process told it, if he did.
+pub(super) fn engine(events: &Recorder, phases: &[Phase]) {
+    if phases.is_empty() {
+        return;
+    }
+    events.record(|| {
+        let draft = Draft::new("restore.engine").label("what the engine's time went into");
+        let whole = phases.iter().map(|phase| phase.micros).fold(0, u64::saturating_add);
+        phases.iter().fold(draft.with("took_us", whole), |draft, phase| {
+            draft.with(
+                format!("{}{MICROSECONDS}", phase.name.replace(": ", " ").replace(' ', "_")),
+                phase.micros,
+            )
+        })
     });
 }
 

@@ -4,6 +4,11 @@
 //! ends back as they are: end of file, and a broken pipe. `defrost restore` names the pipes to CRIU by their
 //! inodes and puts its own in their place (`inherit_fd`, key `pipe:[INODE]`), which works in any namespace and
 //! needs no path, no environment and no parent process to be guessed.
+//!
+//! Behind the parameters, in the same pipe, comes what the engine's time went into: it is known only when the process
+//! runs already, which never waits for it before it serves.
+
+mod handover;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,8 +20,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
+pub use self::handover::{Handover, PhasesWriter, ReportReader};
 use super::filling;
-use crate::image::record::{self, Kind};
+use crate::image::manifest::Phase;
+use crate::image::record::{self, HEADER_LEN, Kind};
 use crate::wake::{InstanceId, Origin, Params};
 
 /// The most that parameters or a report may take: a pipe of an ordinary user's holds no more
@@ -25,11 +32,16 @@ const LIMIT: usize = 1024 * 1024;
 /// How long a restored process waits for its parameters, which were written before it was restored.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a process that serves already waits for what the engine's time went into: written within microseconds of
+/// its start.
+const AFTERWARDS: Duration = Duration::from_secs(1);
+
 /// How long whoever restored a process may take to read its report. He waits for it, unless he was stopped.
 const READ: Duration = Duration::from_secs(60);
 
-const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 3 };
-const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 2 };
+const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 4 };
+const PHASES: Kind = Kind { magic: *b"DEFRPHAS", version: 1 };
+const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 3 };
 
 /// The subject's ends, held during the dump.
 #[derive(Debug)]
@@ -61,15 +73,19 @@ impl Channel {
     /// a failure to be reported.
     #[must_use]
     pub fn arrive(self) -> Arrival {
-        let (handed, failure) = match read_handed(self.params) {
+        let woke = Instant::now();
+        let mut pipe = File::from(self.params);
+        let (handed, failure) = match read_handed(&mut pipe) {
             Ok(handed) => (handed, None),
-            Err(error) => (Handed::default(), Some(format!("parameters of the restore: {error}"))),
+            Err(error) => (None, Some(format!("parameters of the restore: {error}"))),
         };
+        let phases = handed.is_some().then_some(PhasesReader(pipe));
+        let handed = handed.unwrap_or_default();
         if let Some(origin) = &handed.origin {
             filling::restored(origin);
         }
         let report = ReportWriter { pipe: self.report, awaited: handed.awaited };
-        Arrival { params: handed.params, origin: handed.origin, failure, report }
+        Arrival { woke, params: handed.params, origin: handed.origin, failure, report, phases }
     }
 }
 
@@ -83,28 +99,36 @@ struct Handed {
     awaited: bool,
 }
 
-fn read_handed(pipe: OwnedFd) -> io::Result<Handed> {
-    let bytes = read_within(pipe, Instant::now() + PATIENCE)?;
-    if bytes.is_empty() {
-        return Ok(Handed::default());
-    }
-    record::decode(PARAMS, &bytes).map_err(io::Error::other)
+/// Nothing after a plain `criu restore`.
+fn read_handed(pipe: &mut File) -> io::Result<Option<Handed>> {
+    let Some(bytes) = read_record(pipe, Instant::now() + PATIENCE)? else { return Ok(None) };
+    record::decode(PARAMS, &bytes).map(Some).map_err(io::Error::other)
 }
 
-/// Reads to the end of the pipe, within limits of time and size.
-fn read_within(pipe: OwnedFd, deadline: Instant) -> io::Result<Vec<u8>> {
+/// Reads one record and nothing behind it, within limits of time and size; none at the end of the pipe.
+fn read_record(pipe: &mut File, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    let mut file = File::from(pipe);
-    let mut buffer = [0; 4096];
     loop {
-        if !readable(&file, deadline)? {
+        let length = record::announced_len(&bytes).unwrap_or(HEADER_LEN);
+        if length > LIMIT {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let read = bytes.len();
+        if read == length {
+            return Ok(Some(bytes));
+        }
+        if !readable(&*pipe, deadline)? {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(bytes),
-            Ok(_) if bytes.len() > LIMIT => return Err(io::Error::from(io::ErrorKind::FileTooLarge)),
-            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        bytes.resize(length, 0);
+        match pipe.read(&mut bytes[read..]) {
+            // What was torn off is told by whoever decodes it.
+            Ok(0) => {
+                bytes.truncate(read);
+                return Ok((read > 0).then_some(bytes));
+            }
+            Ok(count) => bytes.truncate(read + count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => bytes.truncate(read),
             Err(error) => return Err(error),
         }
     }
@@ -129,6 +153,8 @@ fn readable(descriptor: impl AsFd, deadline: Instant) -> io::Result<bool> {
 /// What a restored process finds.
 #[derive(Debug)]
 pub struct Arrival {
+    /// When it ran its first instruction after the restore.
+    pub woke: Instant,
     /// What was handed in; empty after a plain `criu restore`.
     pub params: Params,
     /// What brought the process back; `None` after a plain `criu restore`.
@@ -137,6 +163,22 @@ pub struct Arrival {
     pub failure: Option<String>,
     /// Where to report to.
     pub report: ReportWriter,
+    /// What the engine's time went into, to be read when the process serves; `None` after a plain `criu restore`.
+    pub phases: Option<PhasesReader>,
+}
+
+/// The subject's end of the parameters, once these have been read.
+#[derive(Debug)]
+pub struct PhasesReader(File);
+
+impl PhasesReader {
+    /// What the engine's time went into, in order; empty where nobody tells, or not within a second. Blocks.
+    #[must_use]
+    pub fn read(mut self) -> Vec<Phase> {
+        let read = read_record(&mut self.0, Instant::now() + AFTERWARDS);
+        let bytes = read.ok().flatten().unwrap_or_default();
+        record::decode(PHASES, &bytes).unwrap_or_default()
+    }
 }
 
 /// The subject's end of the report.
@@ -171,12 +213,17 @@ impl ReportWriter {
 
 /// Waits until nothing of what was written is left in the pipe: ioctl_pipe(2), FIONREAD.
 fn read_by_the_other_end(pipe: &File, deadline: Instant) -> io::Result<()> {
+    let mut gone = false;
     while rustix::io::ioctl_fionread(pipe)? > 0 {
-        // No event is asked for: an error, which means that the reader is gone, is always told.
+        if gone {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        }
+        // No event is asked for: an error, which means that the reader is gone, is always told. He may have read all
+        // of it before.
         let pause = Timespec { tv_sec: 0, tv_nsec: 200_000 };
         match rustix::event::poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&pause)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+            Ok(_) => gone = true,
             Err(error) => return Err(error.into()),
         }
         if Instant::now() > deadline {
@@ -199,153 +246,9 @@ pub struct Report {
     pub addresses: Vec<(String, SocketAddr)>,
     /// What failed: each a sentence. Empty when it is ready.
     pub failures: Vec<String>,
-    /// How long its hooks took, in microseconds.
-    pub hooks_us: u64,
-}
-
-/// The restorer's ends, before and while CRIU restores.
-#[derive(Debug)]
-pub struct Handover {
-    /// To stand in for the pipe of the parameters.
-    pub params: OwnedFd,
-    /// To stand in for the pipe of the report.
-    pub report: OwnedFd,
-    /// Where the report will come out.
-    pub reader: ReportReader,
-}
-
-impl Handover {
-    /// Makes both pipes and writes the parameters, and what restores. Where the report is `awaited`, the restored
-    /// process takes it for a failure that nobody reads it.
-    ///
-    /// # Errors
-    /// `InvalidInput` when the parameters are larger than a pipe; else the kernel's own.
-    pub fn new(params: &Params, origin: &Origin, awaited: bool) -> io::Result<Self> {
-        let (read_params, write_params) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (read_report, write_report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let handed = Handed { params: params.clone(), origin: Some(origin.clone()), awaited };
-        let bytes = record::encode(PARAMS, &handed).map_err(io::Error::other)?;
-        let room = rustix::pipe::fcntl_getpipe_size(&write_params)?;
-        if bytes.len() > LIMIT {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the parameters exceed 1 MiB"));
-        }
-        if bytes.len() > room {
-            rustix::pipe::fcntl_setpipe_size(&write_params, LIMIT)?;
-        }
-        File::from(write_params).write_all(&bytes)?;
-        Ok(Self { params: read_params, report: write_report, reader: ReportReader(read_report) })
-    }
-}
-
-/// The restorer's end of the report.
-#[derive(Debug)]
-pub struct ReportReader(OwnedFd);
-
-impl ReportReader {
-    /// Waits for the report. `None` when the process ended, or let go of the pipe, without one.
-    ///
-    /// # Errors
-    /// `TimedOut` when nothing came before the deadline; the process may live and come later.
-    pub fn wait(self, deadline: Instant) -> io::Result<Option<Report>> {
-        let bytes = read_within(self.0, deadline)?;
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        record::decode(REPORT, &bytes).map(Some).map_err(io::Error::other)
-    }
-}
-
-impl AsFd for ReportReader {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+    /// What the time from its first instruction to this report went into, in order.
+    pub phases: Vec<Phase>,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plain_restore_has_no_parameters_and_nobody_to_report_to() {
-        let arrival = Channel::new().unwrap().arrive();
-        assert_eq!(arrival.params, Params::default());
-        assert_eq!(arrival.failure, None);
-        let report = Report {
-            instance: InstanceId::from_bytes([1; 16]),
-            generation: 1,
-            socket: None,
-            addresses: vec![],
-            failures: vec![],
-            hooks_us: 0,
-        };
-        arrival.report.send(&report).unwrap();
-    }
-
-    #[test]
-    fn parameters_go_in_and_the_report_comes_out() {
-        let mut params = Params::default();
-        params.args.push("x".repeat(200_000));
-        params.settings.insert("http.listen".into(), "127.0.0.1:0".into());
-        let origin = Origin { engine: "instant".into(), ..Origin::default() };
-        let handover = Handover::new(&params, &origin, true).unwrap();
-        // What CRIU does by inherit_fd.
-        let channel = Channel { params: handover.params, report: handover.report };
-        let arrival = channel.arrive();
-        assert_eq!(arrival.params, params);
-        assert_eq!(arrival.origin, Some(origin));
-        assert_eq!(arrival.params.listen("http"), Some("127.0.0.1:0"));
-        let report = Report {
-            instance: InstanceId::from_bytes([2; 16]),
-            generation: 3,
-            socket: None,
-            addresses: vec![],
-            failures: vec![],
-            hooks_us: 9,
-        };
-        let soon = Instant::now() + Duration::from_secs(5);
-        let reader = std::thread::spawn(move || handover.reader.wait(soon).unwrap());
-        arrival.report.send(&report).unwrap();
-        assert_eq!(reader.join().unwrap(), Some(report));
-    }
-
-    #[test]
-    fn a_process_that_dies_without_a_report_is_told_from_one_that_is_late() {
-        let handover = Handover::new(&Params::default(), &Origin::default(), true).unwrap();
-        let late = handover.reader.wait(Instant::now() + Duration::from_millis(20)).unwrap_err();
-        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-        let handover = Handover::new(&Params::default(), &Origin::default(), true).unwrap();
-        drop(handover.report);
-        assert_eq!(handover.reader.wait(Instant::now() + Duration::from_secs(5)).unwrap(), None);
-    }
-
-    #[test]
-    fn a_report_that_was_wanted_and_is_not_read_is_a_failure() {
-        let report = Report {
-            instance: InstanceId::from_bytes([3; 16]),
-            generation: 1,
-            socket: None,
-            addresses: vec![],
-            failures: vec![],
-            hooks_us: 0,
-        };
-        for awaited in [true, false] {
-            let Handover { params, report: pipe, reader } =
-                Handover::new(&Params::default(), &Origin::default(), awaited).unwrap();
-            drop(reader);
-            let arrival = Channel { params, report: pipe }.arrive();
-            assert_eq!(arrival.params, Params::default());
-            let sent = arrival.report.send(&report);
-            assert_eq!(sent.err().map(|error| error.kind()), awaited.then_some(io::ErrorKind::BrokenPipe));
-        }
-    }
-
-    #[test]
-    fn garbage_in_place_of_parameters_is_a_failure_not_a_crash() {
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
-        File::from(write).write_all(b"no record at all").unwrap();
-        let channel = Channel { params: read, ..Channel::new().unwrap() };
-        let arrival = channel.arrive();
-        assert_eq!(arrival.params, Params::default());
-        assert!(arrival.failure.unwrap().starts_with("parameters of the restore: "));
-    }
-}
+mod tests;

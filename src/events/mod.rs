@@ -15,7 +15,8 @@
 //! | `cycle.image` | the image is complete: `image`, `bytes`, `took_us`; by CRIU's statistics `frozen_us`, `freezing_us`, `memdump_us`, `memwrite_us`, `pages` |
 //! | `cycle.end` | the checkpoint has ended: `outcome` (`restored`, `resumed`, `failed`), `phase`, `took_us`, `message` |
 //! | `restore` | this process was restored: `engine`, `reason`, `memory`, `memory_reason`, `suspended_us`, `hooks_us`, `failures` |
-//! | `restore.criu` | the same by CRIU's statistics, if they are in the image: `restore_us`, `forking_us`, `pages` |
+//! | `restore.engine` | what the engine's time went into, where `defrost` restored: `took_us`, and `PART_us` for each part, as `restore -v` names them |
+//! | `restore.criu` | after a plain `criu restore`, by CRIU's statistics, if they are in the image: `restore_us`, `forking_us`, `pages` |
 //! | `request` | the server that ships with defrost answered by HTTP: `method`, `path`, `status`, `took_us`, `bytes` |
 //! | `page.view` | the same of a page, as a custom event: `path`, `referrer` |
 //! | `log` | a log line: `level`, `target`, its fields, `message` |

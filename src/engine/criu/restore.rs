@@ -1,14 +1,16 @@
 //! A process comes back as the caller's own child.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
+use criu_images::ImageDir;
 
 use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
 use crate::engine::error::log_of;
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
-use crate::image::manifest::Clock;
+use crate::image::manifest::{Clock, Phase};
 use crate::image::verify::criu_fits;
 use crate::wake::{Origin, Params};
 
@@ -35,16 +37,16 @@ pub(super) fn restore(
     options.work_folder = Some(work.path().to_owned());
     options.sibling = true;
     let subject = &order.image.manifest().subject;
-    let report = match (subject.parameter_pipe, subject.report_pipe) {
+    let (report, told) = match (subject.parameter_pipe, subject.report_pipe) {
         (Some(params), Some(report)) => {
             let handover =
                 Handover::new(order.params, &origin, order.awaited).map_err(RestoreError::Parameters)?;
             options.inherit_fd.push(stand_in(params, handover.params));
             options.inherit_fd.push(stand_in(report, handover.report));
-            Some(handover.reader)
+            (Some(handover.reader), Some(handover.phases))
         }
         _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
-        _ => None,
+        _ => (None, None),
     };
     let mut clock = Clock::start();
     let restored = match engine.transport {
@@ -54,7 +56,11 @@ pub(super) fn restore(
     match restored {
         Ok(restored) => {
             clock.lap("have criu restore");
-            Ok(RestoredProcess { pid: restored.pid, report, origin, phases: clock.into_phases() })
+            let phases = by_its_statistics(clock.into_phases(), work.path());
+            if let Some(told) = told {
+                told.tell(&phases);
+            }
+            Ok(RestoredProcess { pid: restored.pid, report, origin, phases })
         }
         Err(error) => {
             if log_of(&error).is_some() {
@@ -64,4 +70,23 @@ pub(super) fn restore(
             Err(error.into())
         }
     }
+}
+
+/// The one phase of the whole, parted by what CRIU writes of it into its work folder, if it did. Its own clock begins
+/// when it has started, and ends before it lets the process go: the rest of the time is the first part here.
+fn by_its_statistics(whole: Vec<Phase>, work: &Path) -> Vec<Phase> {
+    let stats = ImageDir::open(work).ok().and_then(|folder| folder.stats_restore().ok().flatten());
+    let (Some(stats), [phase]) = (stats, &whole[..]) else { return whole };
+    let (restore, forking) = (u64::from(stats.restore_time), u64::from(stats.forking_time));
+    let (Some(around), Some(memory)) = (phase.micros.checked_sub(restore), restore.checked_sub(forking))
+    else {
+        return whole;
+    };
+    let part = |name: &str, micros| Phase { name: name.to_owned(), micros };
+    let all = [
+        part("start criu and end it", around),
+        part("have criu fork", forking),
+        part("have criu restore", memory),
+    ];
+    all.into_iter().filter(|phase| phase.micros > 0).collect()
 }

@@ -22,7 +22,7 @@ use super::proc_self::{self, Write as SelfWrite};
 use super::source::Source;
 use super::support::{self, Reasons};
 use super::{InstantEngine, recorder};
-use crate::engine::channel::{Handover, ReportReader};
+use crate::engine::channel::{Handover, PhasesWriter, ReportReader};
 use crate::engine::{EngineName, RestoreError, RestoreOrder, RestoredProcess};
 use crate::image::manifest::Clock;
 use crate::sys;
@@ -101,7 +101,8 @@ pub(super) fn restore(
         memory: Some(plan.memory.to_string()),
         memory_reason: plan.memory_reason.to_owned(),
     };
-    let (stand_ins, report) = if given.is_empty() { (Vec::new(), None) } else { hand_over(order, &origin)? };
+    let Ends { stand_ins, report, told } =
+        if given.is_empty() { Ends::default() } else { hand_over(order, &origin)? };
     let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
     let pid = child.start(&writer, deadline, order.deadline)?;
     clock.lap("make the process and its descriptors");
@@ -114,7 +115,11 @@ pub(super) fn restore(
             if let (None, Some(record)) = (pager, record) {
                 record_mapped(pid, &large, &record);
             }
-            Ok(RestoredProcess { pid, report, origin, phases: clock.into_phases() })
+            let phases = clock.into_phases();
+            if let Some(told) = told {
+                told.tell(&phases);
+            }
+            Ok(RestoredProcess { pid, report, origin, phases })
         }
         failed => {
             let ended = end(pid);
@@ -130,14 +135,18 @@ pub(super) fn restore(
     }
 }
 
-/// What stands in for the pipes of the image, and where the report comes out.
-fn hand_over(
-    order: &RestoreOrder<'_>,
-    origin: &Origin,
-) -> Result<(Vec<OwnedFd>, Option<ReportReader>), RestoreError> {
-    let Handover { params, report, reader } =
+/// What stands in for the pipes of the image, where the report comes out, and where to tell of phases.
+#[derive(Default)]
+struct Ends {
+    stand_ins: Vec<OwnedFd>,
+    report: Option<ReportReader>,
+    told: Option<PhasesWriter>,
+}
+
+fn hand_over(order: &RestoreOrder<'_>, origin: &Origin) -> Result<Ends, RestoreError> {
+    let Handover { params, report, reader, phases } =
         Handover::new(order.params, origin, order.awaited).map_err(RestoreError::Parameters)?;
-    Ok((vec![params, report], Some(reader)))
+    Ok(Ends { stand_ins: vec![params, report], report: Some(reader), told: Some(phases) })
 }
 
 /// What became of the child.
