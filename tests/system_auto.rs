@@ -112,3 +112,68 @@ fn the_environment_can_choose_the_engine() {
     assert!(done.err.contains("restored by engine criu (it was asked for)"), "{}", done.err);
     end(dumped.pid);
 }
+
+/// What `--timings` wrote: name, beginning and length of each part.
+fn parts(host: &Host) -> Vec<(String, u64, u64)> {
+    let text = fs::read(host.path("timings")).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(told["form"], 1);
+    assert!(told["began_ns"].as_u64() > Some(0));
+    let number = |part: &serde_json::Value, name: &str| part[name].as_u64().unwrap();
+    let part = |part: &serde_json::Value| {
+        (part["name"].as_str().unwrap().to_owned(), number(part, "began_us"), number(part, "took_us"))
+    };
+    told["parts"].as_array().unwrap().iter().map(part).collect()
+}
+
+#[test]
+fn what_the_time_of_a_restore_went_into_is_told_to_all() {
+    let Some(host) = Host::for_test("what_the_time_of_a_restore_went_into_is_told_to_all") else { return };
+    let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
+    let of_criu: &[&str] = &["start criu and end it", "have criu restore"];
+    let of_instant: &[&str] = &["read the image", "plan", "make its memory and threads"];
+    for (engine, own) in [("criu", of_criu), ("instant", of_instant)] {
+        for how in ["--wait-ready", "--detach"] {
+            let arguments = ["restore", "img", "--engine", engine, how, "--timings", "./timings"];
+            host.run(arguments).worked();
+            requests(dumped.echo, 10);
+            let told = parts(&host);
+            let around: &[&str] =
+                if how == "--detach" { &[] } else { &["wake", "run after_restore of http"] };
+            for name in ["open the image", "verify it"].iter().chain(own).chain(around) {
+                assert!(told.iter().any(|part| part.0 == *name), "{engine} {how}, {name}: {told:?}");
+            }
+            assert!(told.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{told:?}");
+            // The server has it in its own record.
+            let listed = host.run(["events", NAME, "--name", "restore.engine", "--json"]).worked();
+            let event: serde_json::Value = serde_json::from_str(listed.lines().last().unwrap()).unwrap();
+            let field = |name: &str| event["fields"][format!("{}_us", name.replace(' ', "_"))].as_u64();
+            for name in own {
+                let took = told.iter().find(|part| part.0 == *name).unwrap().2;
+                assert_eq!(field(name), Some(took), "{name}: {event}");
+            }
+            end(dumped.pid);
+        }
+    }
+    // In a namespace of its own it is one part, and the server's follow.
+    let arguments = ["restore", "img", "--pid-namespace", "always", "--wait-ready", "--timings", "./timings"];
+    let pid = host.run(arguments).worked().trim().parse().unwrap();
+    let told = parts(&host);
+    for name in ["restore it in a namespace of its own", "wake"] {
+        assert!(told.iter().any(|part| part.0 == name), "{name}: {told:?}");
+    }
+    end(pid);
+}
+
+#[test]
+fn a_file_for_times_that_cannot_be_is_told_before_anything_starts() {
+    let Some(host) = Host::for_test("a_file_for_times_that_cannot_be_is_told_before_anything_starts") else {
+        return;
+    };
+    let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
+    let said = host.run(["restore", "img", "--detach", "--timings", "./no/such/file"]).failed(2);
+    assert!(said.contains("no/such/file") && said.contains("nothing was started"), "{said}");
+    assert!(!lives(dumped.pid));
+    let done = host.run(["restore", "img", "--clones", "2", "--timings", "./timings"]);
+    assert!(done.status == 2 && done.err.contains("cannot be used with"), "{}", done.err);
+}

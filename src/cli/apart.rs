@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Options;
+use super::clock::Clock;
 use super::failure::{FAILED, Failure, HOST, USAGE};
 use super::restore::tell_origin;
 use crate::control::{Client, Name, socket_path};
@@ -143,6 +144,7 @@ pub(super) fn restore(
     arguments: &ApartArguments,
     each: &[Params],
     detach: bool,
+    clock: &mut Clock,
 ) -> Result<ExitCode, Failure> {
     if options.verbose {
         let user = if apart.namespaces.with_user() { " and a user namespace" } else { "" };
@@ -151,6 +153,11 @@ pub(super) fn restore(
     let clones = Clones::start(order, each).map_err(|error| {
         Failure::new(if error.is_of_the_host() { HOST } else { FAILED }, &error, error.hint())
     })?;
+    clock.watch.lap("restore it in a namespace of its own");
+    match clones.up().find_map(|up| up.report.as_ref()) {
+        Some(report) => clock.ready(report),
+        None => clock.runs(&[]),
+    }
     tell(options, &clones, arguments, detach).map_err(|error| Failure::plain(FAILED, error))?;
     if detach {
         clones.release();

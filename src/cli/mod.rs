@@ -9,6 +9,7 @@ mod ask;
 mod bench;
 mod check;
 mod checkpoint;
+mod clock;
 mod ctl;
 mod doctor;
 mod engines;
@@ -27,6 +28,7 @@ mod sleepsort;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
@@ -97,16 +99,19 @@ fn parse() -> Arguments<Command> {
 struct Options {
     criu: Option<PathBuf>,
     verbose: bool,
+    /// When this process ran its first instruction, or nearly so.
+    began: Instant,
 }
 
 /// Runs the command that this process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
+    let began = Instant::now();
     helper::work::take_part();
     // A checkpoint of `defrost serve` starts this program as its helper.
     helper::start::own_executable_can_help();
     let Arguments { criu, verbose, command } = parse();
-    let options = Options { criu, verbose };
+    let options = Options { criu, verbose, began };
     let done = match command {
         Command::Check(arguments) => check::run(&options, &arguments),
         Command::Run(arguments) => run::run(&options, arguments),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Options;
 use super::apart::{self, Apart, ApartArguments};
+use super::clock::Clock;
 use super::engines::EngineArguments;
 use super::failure::{FAILED, Failure, HOST, IMAGE, criu_status};
 use super::history;
@@ -49,6 +50,10 @@ pub(super) struct Arguments {
     /// How much of the image is read before anything is started
     #[arg(long, value_enum, default_value_t = Verify::Default)]
     verify: Verify,
+    /// Write into this file, as JSON, what the time of this restore went into: from the beginning of this command, in
+    /// microseconds. What the server's own parts were is known where it is waited for
+    #[arg(long, value_name = "FILE", conflicts_with = "clones")]
+    timings: Option<PathBuf>,
     /// How long the restore may take until the server runs
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
@@ -99,10 +104,13 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 }
 
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
+    let mut clock = Clock::new(options, arguments.timings.as_deref())?;
+    clock.watch.lap("read the arguments");
     let image = match history::find(&arguments.dir)? {
         Some((history, number)) => history.checked_out(number).map_err(|error| history::failed(&error))?,
         None => open(&arguments.dir)?,
     };
+    clock.watch.lap("open the image");
     let apart = arguments.apart.decide(&image, arguments.how.is_criu());
     let params = Params {
         args: arguments.arguments.clone(),
@@ -113,11 +121,14 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         Some(apart) => arguments.apart.parameters(apart, &image, params)?,
         None => vec![params],
     };
+    clock.watch.lap("look whether its pids are free");
     check(options, &image, &arguments, apart.as_ref(), &each)?;
+    clock.watch.lap("verify it");
     let Some((engine, why)) = arguments.how.engine(options, &image)? else {
         println!("{} can be restored here; nothing was started", image.path().display());
         return Ok(ExitCode::SUCCESS);
     };
+    clock.watch.lap("choose the engine");
     let deadline = Duration::from_secs_f64(arguments.timeout);
     let limit = Duration::from_secs_f64(arguments.ready_timeout);
     if let Some(apart) = apart {
@@ -129,7 +140,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         let namespaces = apart.namespaces;
         let order = Order { engine: &*engine, image: &image, deadline, why, namespaces, wait };
         let detach = arguments.detach || arguments.wait_ready;
-        return apart::restore(options, &order, &apart, &arguments.apart, &each, detach);
+        return apart::restore(options, &order, &apart, &arguments.apart, &each, detach, &mut clock);
     }
     let params = each.into_iter().next().unwrap_or_default();
     let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why };
@@ -139,24 +150,29 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         println!("{}", detached.pid);
         if options.verbose {
             tell_origin(detached.pid, &detached.origin);
-            tell_phases(&detached.phases);
+        }
+        clock.runs(&detached.phases);
+        if let Some(report) = &detached.report {
+            clock.ready(report);
         }
         if let (true, Some(report)) = (options.verbose, &detached.report) {
             eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    attend(options, &restore)
+    attend(options, &restore, &mut clock)
 }
 
-fn attend(options: &Options, restore: &Restore<'_>) -> Result<ExitCode, Failure> {
+fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result<ExitCode, Failure> {
+    let clock = std::cell::RefCell::new(clock);
     let runs = &mut |pid, origin: &Origin, phases: &[Phase]| {
         if options.verbose {
             tell_origin(pid, origin);
-            tell_phases(phases);
         }
+        clock.borrow_mut().runs(phases);
     };
     let ready = &mut |pid, report: &Report| {
+        clock.borrow_mut().ready(report);
         if options.verbose {
             eprintln!("defrost: process {pid} is ready, instance {}", report.instance);
         }
@@ -167,13 +183,6 @@ fn attend(options: &Options, restore: &Restore<'_>) -> Result<ExitCode, Failure>
 
 pub(super) fn tell_origin(pid: i32, origin: &Origin) {
     eprintln!("defrost: process {pid} was restored by {origin}");
-}
-
-fn tell_phases(phases: &[Phase]) {
-    let ms = |phase: &Phase| phase.micros as f64 / 1000.0;
-    let all: Vec<String> =
-        phases.iter().map(|phase| format!("{:.1} ms to {}", ms(phase), phase.name)).collect();
-    eprintln!("defrost: it took {}", all.join(", "));
 }
 
 pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {

@@ -23,5 +23,6 @@ pub mod restore;
 pub mod run;
 pub mod signals;
 pub mod subject;
+pub mod timings;
 
 pub use attend::Ending;
