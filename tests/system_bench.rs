@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 
 use defrost::bench::caches::KERNDAT;
-use defrost::bench::record::{Answer, FORMAT, Host as RecordHost, Image, Kind, Record, Service, Start, Way};
+use defrost::bench::record::{
+    Answer, FORMAT, Host as RecordHost, Image, Kind, Record, SPAWN, Service, Start, Way,
+};
 use support::client::free_port;
 use support::host::{DEFROST, Done};
 use support::process::Running;
@@ -129,7 +131,12 @@ fn every_way_is_timed_and_nothing_is_left() {
     assert_eq!(without, Path::new(KERNDAT).exists(), "{}", done.err);
     assert!(without || done.err.contains("keeps no cache"), "{}", done.err);
     let map = way(&record, "defrost map");
-    assert!(map.kind == Kind::Defrost && !map.starts[0].phases.is_empty(), "{map:?}");
+    let parts = &map.starts[0].phases;
+    assert!(map.kind == Kind::Defrost && parts[0].name == SPAWN && parts[0].took > 0.0, "{map:?}");
+    for part in ["verify it", "plan", "make its memory and threads", "wake", "run after_restore of http"] {
+        assert!(parts.iter().any(|told| told.name == part), "{part}: {parts:?}");
+    }
+    assert!(parts.windows(2).all(|pair| pair[0].began <= pair[1].began), "{parts:?}");
     assert!(way(&record, "defrost map, 2 clones").memory[0].processes >= 2);
     assert!(
         service.image.as_ref().is_some_and(|image| image.bytes > 4 << 20 && !image.checkpoint.is_empty())

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of this form. A reader refuses others.
 pub const FORMAT: u32 = 1;
+/// The phase of a start before its command runs its first instruction: fork, exec and the dynamic linker.
+pub const SPAWN: &str = "spawn the command";
 /// The longest record that is read, in bytes.
 pub const LONGEST: u64 = 64 << 20;
 

@@ -4,24 +4,28 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+
 use super::probe::{Tally, ask_once, first_answer, milliseconds};
 use super::question::Question;
-use super::record::{Answer, Kind, Memory, Phase, Start};
+use super::record::{Answer, Kind, Memory, Phase, SPAWN, Start};
 use super::run::Setup;
 use super::started::Started;
 use super::usage::Usage;
 use super::ways::{EMPTY, Plan};
 use super::{caches, clones, memory};
+use crate::supervise::timings::Timings;
 
 /// How long a look at a port takes at most.
 const GLANCE: Duration = Duration::from_millis(50);
 /// How long a port may stay taken after the end of who had it.
 const FREE: Duration = Duration::from_secs(10);
-/// How `defrost restore -v` introduces the phases.
-const PHASES: &str = "defrost: it took ";
+/// Where `defrost restore` writes what its time went into, in the folder of what the commands say.
+const TIMINGS: &str = "timings";
 
 /// What was measured beside the start itself.
 #[derive(Debug, Default)]
@@ -46,7 +50,9 @@ pub(super) fn start_once(setup: &Setup<'_>, plan: &Plan, followed: bool) -> (Sta
         return (start, extras);
     }
     let usage = Usage::start();
-    match Started::spawn(plan.kind, &plan.command, setup.folder) {
+    let timings = setup.folder.join(TIMINGS);
+    let _ = std::fs::remove_file(&timings);
+    match Started::spawn(plan.kind, &with_timings(plan, &timings), setup.folder) {
         Err(error) => {
             let program = plan.command.first().map(String::as_str).unwrap_or_default();
             start.failure = Some(format!("{program} could not be started: {error}; nothing runs"));
@@ -56,7 +62,8 @@ pub(super) fn start_once(setup: &Setup<'_>, plan: &Plan, followed: bool) -> (Sta
                 Ok(answer) => start.answer = Some(answer),
                 Err(why) => start.failure = Some(why),
             }
-            start.phases = phases(&started.said("err"));
+            start.phases =
+                Timings::read(&timings).map(|told| phases(&told, started.began)).unwrap_or_default();
             extras.elsewhere = started.worked_elsewhere();
             if let Err(left) = started.end().and_then(|()| is_free(setup.question)) {
                 start.failure =
@@ -188,30 +195,45 @@ fn is_free(question: &Question) -> Result<(), String> {
     Ok(())
 }
 
-/// The phases that `defrost restore -v` tells.
-fn phases(said: &str) -> Vec<Phase> {
-    let told = said.lines().find_map(|line| line.strip_prefix(PHASES)).unwrap_or_default();
-    let mut began = 0.0;
-    let phase = |part: &str| {
-        let (took, name) = part.split_once(" ms to ")?;
-        let took: f64 = took.trim().parse().ok()?;
-        let phase = Phase { name: name.to_owned(), began, took };
-        began += took;
-        Some(phase)
-    };
-    told.split(", ").filter_map(phase).collect()
+/// The command, and for the restore of one process where it writes what its time went into.
+fn with_timings(plan: &Plan, file: &Path) -> Vec<String> {
+    let mut command = plan.command.clone();
+    if plan.kind == Kind::Defrost && plan.clones == 1 {
+        command.extend(["--timings".to_owned(), file.display().to_string()]);
+    }
+    command
+}
+
+/// The parts that `defrost restore` tells of, from the spawn on.
+fn phases(told: &Timings, spawned: Instant) -> Vec<Phase> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+    let spawned = now.saturating_sub(spawned.elapsed());
+    let main = milliseconds(Duration::from_nanos(told.began_ns).saturating_sub(spawned));
+    let own = told.parts.iter().map(|part| Phase {
+        name: part.name.clone(),
+        began: main + milliseconds(Duration::from_micros(part.began_us)),
+        took: milliseconds(Duration::from_micros(part.took_us)),
+    });
+    [Phase { name: SPAWN.to_owned(), began: 0.0, took: main }].into_iter().chain(own).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::timings::{FORM, Part};
 
     #[test]
-    fn phases_are_read_as_the_command_tells_them() {
-        let said = "defrost: process 7 was restored by instant\ndefrost: it took 1.5 ms to plan, 0.5 ms to map memory\n";
-        let found = phases(said);
+    fn parts_begin_with_the_spawn() {
+        let spawned = Instant::now();
+        let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
+        let began = now + Duration::from_millis(2);
+        let part = Part { name: "verify it".to_owned(), began_us: 500, took_us: 250 };
+        let began_ns = u64::try_from(began.as_nanos()).unwrap();
+        let found = phases(&Timings { form: FORM, began_ns, parts: vec![part] }, spawned);
         assert_eq!(found.len(), 2);
-        assert_eq!(found[1], Phase { name: "map memory".to_owned(), began: 1.5, took: 0.5 });
-        assert!(phases("something else").is_empty());
+        let about = |value: f64, wanted: f64| (value - wanted).abs() < 1.0;
+        assert!(found[0].name == SPAWN && found[0].began == 0.0 && about(found[0].took, 2.0), "{found:?}");
+        assert!(about(found[1].began, 2.5) && found[1].took == 0.25, "{found:?}");
+        assert!((found[1].began - found[0].took - 0.5).abs() < 1e-9, "{found:?}");
     }
 }

@@ -9,6 +9,10 @@ use super::record::Kind;
 /// What the shell has to read; anything else is started without one.
 const SHELL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?', '[', ']', '#', '~', '\n'];
 
+/// How `defrost restore` leaves what it restored to itself: at once, or when it is ready.
+const DETACH: &str = "--detach";
+const WAIT_READY: &str = "--wait-ready";
+
 /// The name of a cold start with nothing to warm: what a warm-up costs is counted from there.
 pub const EMPTY: &str = "empty";
 
@@ -110,6 +114,8 @@ pub struct Restoring<'a> {
     pub evict: bool,
     /// Also without CRIU's cache.
     pub without_kerndat: bool,
+    /// Whether what is restored says when it is ready; then it is waited for.
+    pub reports: bool,
     /// Also as so many at once.
     pub clones: &'a [u32],
 }
@@ -131,9 +137,8 @@ impl Restoring<'_> {
         let can = by != Restorer::Criu && !by.is_recorded();
         for &clones in self.clones.iter().filter(|clones| can && **clones > 1) {
             let mut plan = Plan { name: format!("{}, {clones} clones", plain.name), clones, ..plain.clone() };
-            let more =
-                ["--clones".to_owned(), clones.to_string(), "--wait-ready".to_owned(), "--json".to_owned()];
-            plan.command.extend(more);
+            plan.command.retain(|word| word != DETACH && word != WAIT_READY);
+            plan.command.extend(["--clones", &clones.to_string(), WAIT_READY, "--json"].map(str::to_owned));
             plans.push(plan);
         }
         plans
@@ -146,7 +151,8 @@ impl Restoring<'_> {
         let (kind, command) = if by == Restorer::Criu {
             (Kind::Criu, words(&[&criu?, "restore", "-d", "-v0", "-D", &image]))
         } else {
-            let mut command = words(&[&self.defrost.display().to_string(), "restore", "-v", "--detach"]);
+            let mut command = words(&[&self.defrost.display().to_string(), "restore"]);
+            command.extend(words(&[if self.reports { WAIT_READY } else { DETACH }]));
             if by == Restorer::DefrostCriu {
                 command.extend(words(&["--criu", &criu?]));
             }
@@ -211,6 +217,7 @@ mod tests {
             criu: Some(Path::new("/bin/criu")),
             evict: true,
             without_kerndat: true,
+            reports: true,
             clones: &[1, 4],
         };
         let plans: Vec<Plan> = Restorer::ALL.into_iter().flat_map(|by| restoring.plans(by)).collect();
@@ -224,6 +231,10 @@ mod tests {
         assert!(by_criu.command.windows(2).any(|pair| pair == ["--criu", "/bin/criu"]), "{by_criu:?}");
         let clones = plans.iter().find(|plan| plan.name == "defrost map, 4 clones").unwrap();
         assert!(clones.clones == 4 && clones.command.iter().any(|word| word == "--json"));
+        let waits = |plan: &Plan| plan.command.iter().filter(|word| *word == WAIT_READY).count();
+        assert!(waits(clones) == 1 && waits(by_criu) == 1);
+        let mute = Restoring { reports: false, ..restoring.clone() };
+        assert!(mute.plans(Restorer::Map)[0].command.iter().any(|word| word == DETACH));
         let without = Restoring { criu: None, ..restoring };
         assert!(without.plans(Restorer::Criu).is_empty() && without.plans(Restorer::DefrostCriu).is_empty());
     }

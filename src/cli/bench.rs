@@ -14,6 +14,7 @@ use crate::bench::record::{FORMAT, Kind, Record, Service};
 use crate::bench::run::{Outcome, Setup, run as run_rounds};
 use crate::bench::ways::{Plan, Restorer, Restoring, typed};
 use crate::bench::{caches, compare, host, kin, table};
+use crate::image::Image;
 
 /// Measure how fast a service starts
 #[derive(Debug, clap::Args)]
@@ -263,6 +264,7 @@ fn plans(asked: &Startup, criu: Option<&Path>) -> Result<Vec<Plan>, Failure> {
             criu,
             evict: asked.evict,
             without_kerndat,
+            reports: Image::open(&image).is_ok_and(|image| image.manifest().subject.report_pipe.is_some()),
             clones: &asked.clones,
         };
         let chosen = |by: &Restorer| {

@@ -6,7 +6,7 @@ use super::axis::Axis;
 use super::figure::{Row, Table, bar, chart, percent};
 use super::number::ms;
 use super::way::{circumstances, class, median_start, summary};
-use crate::bench::record::{Kind, Phase, Service, Start, Way};
+use crate::bench::record::{Kind, Phase, SPAWN, Service, Start, Way};
 
 const HEIGHT: u32 = 24;
 /// How the phase is called that all hooks before a dump are part of, and how they are.
@@ -26,9 +26,10 @@ pub(super) fn starts(service: &Service) -> Markup {
     html! {
         h3 { "Where the time of one start goes" }
         p.note {
-            "The start whose answer came after the median time. Bars are the parts that the command tells of, in the"
-            " order of their beginning, from where it begins to tell; the dashed line is the moment when the answer was"
-            " whole, from the spawn of the command."
+            "The start whose answer came after the median time. Bars are the parts that the command and the restored"
+            " process tell of, in the order of their beginning, from "
+            @if begins_with_the_spawn(first) { "the spawn of the command" } @else { "where it begins to tell" }
+            "; the dashed line is the moment when the answer was whole, from the spawn of the command."
         }
         h4 { (first.name) ", " (circumstances(first)) }
         (start(service, first))
@@ -36,6 +37,11 @@ pub(super) fn starts(service: &Service) -> Markup {
             details { summary { "The same of " (way.name) } (start(service, way)) }
         }
     }
+}
+
+/// Records of earlier versions have the engine's parts only.
+fn begins_with_the_spawn(way: &Way) -> bool {
+    median_start(way).and_then(|start| start.phases.first()).is_some_and(|phase| phase.name == SPAWN)
 }
 
 fn start(service: &Service, way: &Way) -> Markup {
