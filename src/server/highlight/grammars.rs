@@ -14,13 +14,20 @@ pub(super) const DEFAULT_THEME: &str = "InspiredGitHub";
 
 /// Names that people use and no grammar has.
 const ALIASES: &[(&str, &str)] = &[
+    ("apache", "Apache Conf"),
+    ("assembly", "x86_64 Assembly"),
     ("csharp", "C#"),
+    ("docker", "Dockerfile"),
+    ("fsharp", "F#"),
     ("golang", "Go"),
     ("javascript", "JavaScript"),
     ("node", "JavaScript"),
+    ("objc", "Objective-C"),
     ("plain", "Plain Text"),
     ("plaintext", "Plain Text"),
+    ("python3", "Python"),
     ("shell", "Bourne Again Shell (bash)"),
+    ("shell-script", "Bourne Again Shell (bash)"),
     ("text", "Plain Text"),
 ];
 
@@ -71,27 +78,8 @@ impl Grammars {
         let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
         let name = alias.map_or(name, |(_, name)| name);
         let whole = self.set.syntaxes().iter().rev().find(|syntax| syntax.name.eq_ignore_ascii_case(name));
-        let found = whole.or_else(|| self.set.find_syntax_by_token(name));
+        let found = whole.or_else(|| self.by_end(name));
         found.ok_or_else(|| UnknownLanguage(name.to_owned()))
-    }
-
-    /// The likeliest for a file of this name, or else for a text that begins so; plain text where nothing speaks for
-    /// any other.
-    pub(super) fn guess(&self, file: Option<&str>, text: &str) -> &SyntaxReference {
-        let by_file = file.and_then(|file| {
-            let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
-            let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-            let whole = self.set.find_syntax_by_extension(name);
-            whole.or_else(|| self.set.find_syntax_by_extension(extension?))
-        });
-        let first = || {
-            let line = text.lines().next().unwrap_or_default();
-            // What no first line of code is like is not searched.
-            (line.len() <= super::render::LINE_LIMIT)
-                .then(|| self.set.find_syntax_by_first_line(line))
-                .flatten()
-        };
-        by_file.or_else(first).unwrap_or_else(|| self.set.find_syntax_plain_text())
     }
 
     /// Those for people.

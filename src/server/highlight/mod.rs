@@ -7,6 +7,7 @@
 mod cache;
 mod figures;
 mod grammars;
+mod guess;
 mod jobs;
 mod render;
 pub(super) mod routes;
