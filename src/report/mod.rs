@@ -8,7 +8,7 @@
 //! | `starts`, … | one figure each |
 //! | `figure`, `axis`, `number` | how figures are drawn and numbers said |
 //! | `page` | the page around them |
-//! | [`write()`] | a page becomes a file, whole or not at all |
+//! | [`write()`], [`Destination`] | a text becomes a file, whole or not at all |
 //!
 //! It reads records and images, and must not know how they were made.
 
@@ -32,4 +32,4 @@ mod write;
 
 pub use image::{ImagePage, image};
 pub use runs::{Run, runs};
-pub use write::{WriteError, write};
+pub use write::{Destination, WriteError, write};
