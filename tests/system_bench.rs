@@ -7,11 +7,13 @@ mod support;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use defrost::bench::caches::KERNDAT;
 use defrost::bench::record::{
     Answer, FORMAT, Host as RecordHost, Image, Kind, Record, SPAWN, Service, Start, Way,
 };
+use nix::sys::signal::Signal;
 use support::client::free_port;
 use support::host::{DEFROST, Done};
 use support::process::Running;
@@ -200,6 +202,63 @@ fn what_fails_is_told_and_the_others_are_measured() {
     nothing_is_left(&host);
 }
 
+/// The server's second answer never comes.
+const SILENT_THEN: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', PORT))
+kept = []
+while True:
+    client, _ = listener.accept()
+    client.recv(100)
+    if not kept:
+        client.sendall(b'hello')
+    kept.append(client)
+    if len(kept) == 2:
+        open('asked-twice', 'w').close()
+";
+
+#[test]
+fn an_interrupt_ends_it_at_once_and_keeps_the_whole_rounds() {
+    let Some(host) = Host::for_test("an_interrupt_ends_it_at_once_and_keeps_the_whole_rounds") else {
+        return;
+    };
+    let port = free_port();
+    std::fs::write(host.path("silent.py"), SILENT_THEN.replace("PORT", &port.to_string())).unwrap();
+    for (signal, more) in
+        [(Signal::SIGINT, &["--requests", "9"][..]), (Signal::SIGTERM, &["--rounds", "9999"])]
+    {
+        let mut command = Command::new(DEFROST);
+        let address = format!("127.0.0.1:{port}");
+        command.args(["bench", "startup", "--connect", &address, "--send", "x", "--expect", "hello"]);
+        command.args([
+            "--cold",
+            "python3 silent.py",
+            "--quiet",
+            "1",
+            "--json",
+            "run.json",
+            "--deadline",
+            "600",
+        ]);
+        command.args(more);
+        let mut bench = Running::start(&mut host.at_home(command));
+        if more.contains(&"--requests") {
+            support::until("a request that is not answered", || host.path("asked-twice").exists());
+        } else {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+        let began = Instant::now();
+        bench.signal(signal);
+        assert_eq!(bench.ended().code(), Some(1));
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        let record = Record::read(&host.path("run.json")).unwrap();
+        let cold = way(&record, "cold");
+        assert!(cold.starts.iter().all(|start| start.failure.is_none()), "{cold:?}");
+        nothing_is_left(&host);
+        std::fs::remove_file(host.path("run.json")).unwrap();
+    }
+}
+
 #[test]
 fn a_taken_port_is_told() {
     let Some(host) = Host::for_test("a_taken_port_is_told") else { return };
@@ -235,11 +294,17 @@ fn a_slip_is_refused_before_anything_is_started() {
     let started = host.path("started");
     let cold = format!("touch {}", started.display());
     let asked = ["bench", "startup", "--url", "http://127.0.0.1:1/"];
+    std::fs::write(host.path("other.json"), "{\"format\": 2}").unwrap();
     for (more, status) in [
         (&["--cold", &cold, "--cold", &cold][..], 2),
         (&["--cold", &cold, "--expect", "sha256:12"], 2),
         (&["--cold", &cold, "--expect", "@/no/such/file"], 2),
         (&["--cold", &cold, "--compare", "/no/such/file"], 2),
+        (&["--cold", &cold, "--compare", "other.json"], 2),
+        (&["--cold", &cold, "--json", "/no/such/folder/run.json"], 2),
+        (&["--cold", &cold, "--json", "."], 2),
+        (&["--cold", &cold, "--header", "no header"], 2),
+        (&["--cold", &cold, "--status", "1000"], 2),
         (&["--cold", &cold, "--image", "/no/such/image"], 4),
         (&["--cold", "'"], 2),
         (&[], 2),

@@ -144,15 +144,23 @@ pub fn first_answer(
     }
 }
 
-/// Asks once, and gives the time from before the connection to the whole answer. A lost SYN is sent again.
+/// Asks once, and gives the time from before the connection to the whole answer. A lost SYN is sent again. `over` is
+/// asked now and then whether there is a reason to give up.
 ///
 /// # Errors
 /// What was wrong.
-pub fn ask_once(question: &Question, deadline: Duration) -> Result<Duration, String> {
+pub fn ask_once(
+    question: &Question,
+    deadline: Duration,
+    over: &mut dyn FnMut() -> Option<String>,
+) -> Result<Duration, String> {
     let began = Instant::now();
     let end = began + deadline;
     loop {
-        match attempt(question, end, &mut || None) {
+        if let Some(why) = over() {
+            return Err(why);
+        }
+        match attempt(question, end, over) {
             Attempt::Correct { whole, .. } => return Ok(whole - began),
             Attempt::Wrong(why) | Attempt::Nothing(why) => return Err(why),
             Attempt::LostSyn if Instant::now() > end => {
@@ -344,6 +352,17 @@ mod tests {
         };
         let missed = first_answer(&ping(address), Instant::now(), PATIENCE, &mut Tally::default(), &mut over);
         assert!(matches!(missed, Err(Miss::Over(why)) if why == "it ended"));
+    }
+
+    #[test]
+    fn one_question_can_be_given_up_too() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let question = ping(silent.local_addr().unwrap());
+        let began = Instant::now();
+        let mut over = || (began.elapsed() > Duration::from_millis(50)).then(|| "no more".to_owned());
+        ask_once(&question, Duration::from_secs(600), &mut over).unwrap_err();
+        assert!(began.elapsed() < PATIENCE);
+        assert_eq!(ask_once(&question, PATIENCE, &mut over).unwrap_err(), "no more");
     }
 
     #[test]

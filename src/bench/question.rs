@@ -72,6 +72,12 @@ pub enum QuestionError {
         /// As it was given.
         url: String,
     },
+    /// No header line.
+    #[error("'{line}' is not of the form NAME: VALUE")]
+    Header {
+        /// As it was given.
+        line: String,
+    },
     /// Nowhere to send it.
     #[error("{address} is no address: {source}")]
     Address {
@@ -111,6 +117,9 @@ impl Question {
         let method = if asked.body.is_some() { "POST" } else { "GET" };
         let mut head = format!("{method} {path} HTTP/1.0\r\nHost: {host}:{port}\r\n");
         for header in asked.headers {
+            if !is_header(header) {
+                return Err(QuestionError::Header { line: header.clone() });
+            }
             head += &format!("{header}\r\n");
         }
         if let Some(body) = asked.body {
@@ -139,6 +148,11 @@ impl Question {
     pub fn at(&self, address: SocketAddr) -> Self {
         Self { address, ..self.clone() }
     }
+}
+
+fn is_header(line: &str) -> bool {
+    let Some((name, value)) = line.split_once(':') else { return false };
+    axum::http::HeaderName::try_from(name).is_ok() && axum::http::HeaderValue::try_from(value.trim()).is_ok()
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, QuestionError> {

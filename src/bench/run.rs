@@ -45,6 +45,13 @@ pub struct Setup<'a> {
     pub stop: &'a AtomicBool,
 }
 
+impl Setup<'_> {
+    /// Why there is to be an end, if there is.
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.stop.load(Ordering::Relaxed).then(|| "the benchmark was stopped".to_owned())
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Outcome {
@@ -54,6 +61,8 @@ pub struct Outcome {
     pub repeated: u32,
     /// Whether the user wanted an end before all was done.
     pub stopped: bool,
+    /// Whether any start failed, one that is not kept too.
+    pub failed: bool,
 }
 
 /// One way in the course of the rounds.
@@ -61,6 +70,7 @@ struct Course<'a> {
     plan: &'a Plan,
     way: Way,
     failures: u32,
+    failed: bool,
     why: String,
 }
 
@@ -76,7 +86,9 @@ struct Round {
 pub fn run(setup: &Setup<'_>, plans: &[Plan], note: &mut dyn FnMut(&str)) -> Outcome {
     let mut courses: Vec<Course<'_>> = plans.iter().map(Course::new).collect();
     // The first start of each way fills caches.
-    let mut stopped = round(setup, &mut courses, 0).is_none();
+    let first = round(setup, &mut courses, 0);
+    tell(first.as_ref(), &courses, note);
+    let mut stopped = first.is_none();
     let mut rounds: Vec<Round> = Vec::new();
     let wanted = usize::try_from(setup.rounds).unwrap_or(usize::MAX);
     let is_quiet = |round: &Round| round.others <= setup.quiet;
@@ -87,7 +99,9 @@ pub fn run(setup: &Setup<'_>, plans: &[Plan], note: &mut dyn FnMut(&str)) -> Out
         && number < MOST * setup.rounds
     {
         number += 1;
-        match round(setup, &mut courses, number) {
+        let done = round(setup, &mut courses, number);
+        tell(done.as_ref(), &courses, note);
+        match done {
             Some(round) => {
                 note(&format!("round {number}: others took {:.0}% of the processors", round.others * 100.0));
                 rounds.push(round);
@@ -105,8 +119,19 @@ pub fn run(setup: &Setup<'_>, plans: &[Plan], note: &mut dyn FnMut(&str)) -> Out
             course.way.starts.push(start);
         }
     }
+    let failed = courses.iter().any(|course| course.failed);
     let ways = courses.into_iter().map(|course| Way { memory: middle(course.way.memory), ..course.way });
-    Outcome { ways: ways.collect(), repeated, stopped }
+    Outcome { ways: ways.collect(), repeated, stopped, failed }
+}
+
+/// Which starts of a round failed: it may not be kept, and its samples with it.
+fn tell(round: Option<&Round>, courses: &[Course<'_>], note: &mut dyn FnMut(&str)) {
+    let starts = round.map(|round| round.starts.as_slice()).unwrap_or_default();
+    for (course, start) in courses.iter().zip(starts) {
+        if let Some(why) = &start.failure {
+            note(&format!("{} failed: {why}", course.way.name));
+        }
+    }
 }
 
 /// Starts each way once; round 0 is for the caches. None if the user wants an end.
@@ -137,7 +162,7 @@ impl<'a> Course<'a> {
             requests: Vec::new(),
             memory: Vec::new(),
         };
-        Self { plan, way, failures: 0, why: String::new() }
+        Self { plan, way, failures: 0, failed: false, why: String::new() }
     }
 
     fn start(&mut self, setup: &Setup<'_>, number: u32, elsewhere: &mut Duration) -> Start {
@@ -149,6 +174,7 @@ impl<'a> Course<'a> {
         let (start, extras) = start_once(setup, self.plan, followed);
         *elsewhere += extras.elsewhere;
         self.way.kerndat = extras.kerndat.or(self.way.kerndat);
+        self.failed |= start.failure.is_some();
         self.failures = if start.failure.is_some() { self.failures + 1 } else { 0 };
         self.why = start.failure.clone().unwrap_or_default();
         self.keep(extras);

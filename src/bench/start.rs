@@ -5,7 +5,6 @@
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
@@ -116,7 +115,7 @@ fn measure(
     start.not_yet = tally.not_yet;
     start.worst_gap = milliseconds(tally.worst_gap);
     let (answer, asked) = answered?;
-    started.finish(setup.deadline)?;
+    started.finish(setup.deadline, &|| setup.stopped())?;
     // The floor answers once.
     if followed && plan.kind != Kind::Floor {
         follow(setup, plan, started, &asked, extras)?;
@@ -127,23 +126,21 @@ fn measure(
 /// To the first correct answer of one process.
 fn one(setup: &Setup<'_>, started: &mut Started, tally: &mut Tally) -> Result<Answer, String> {
     let began = started.began;
-    let mut over = || {
-        let stopped = setup.stop.load(Ordering::Relaxed).then(|| "the benchmark was stopped".to_owned());
-        stopped.or_else(|| started.is_over())
-    };
+    let mut over = || setup.stopped().or_else(|| started.is_over());
     first_answer(setup.question, began, setup.deadline, tally, &mut over).map_err(|miss| miss.to_string())
 }
 
 /// To the moment when the command says that all clones are ready, and each of them has answered.
 fn several(setup: &Setup<'_>, started: &mut Started) -> Result<(Answer, Vec<Question>), String> {
-    started.finish(setup.deadline)?;
+    started.finish(setup.deadline, &|| setup.stopped())?;
     let since = |began: Instant| milliseconds(began.elapsed());
     let ready = since(started.began);
     let listener = setup.image.and_then(|image| clones::listener(image, setup.question));
     let asked = clones::questions(&started.said("out"), listener.as_deref(), setup.question)?;
     let mut first = None;
     for question in &asked {
-        ask_once(question, setup.deadline).map_err(|why| format!("a clone: {why}"))?;
+        ask_once(question, setup.deadline, &mut || setup.stopped())
+            .map_err(|why| format!("a clone: {why}"))?;
         first.get_or_insert_with(|| since(started.began));
     }
     Ok((Answer { connect: ready, first_byte: first.unwrap_or(ready), whole: since(started.began) }, asked))
@@ -172,7 +169,8 @@ fn follow(
             None => own,
         };
         let left = end.saturating_duration_since(Instant::now());
-        let took = ask_once(question, left).map_err(|why| format!("request {}: {why}", number + 1))?;
+        let took = ask_once(question, left, &mut || setup.stopped())
+            .map_err(|why| format!("request {}: {why}", number + 1))?;
         extras.requests.push(milliseconds(took));
     }
     extras.memory.push(memory::of(&started.living(), &format!("after {} requests", setup.requests)));

@@ -72,11 +72,12 @@ impl Started {
         self.ended
     }
 
-    /// Waits for the end of a command that leaves the service to itself, and sees that it worked.
+    /// Waits for the end of a command that leaves the service to itself, and sees that it worked. `over` says when
+    /// nobody wants to wait any longer.
     ///
     /// # Errors
-    /// That it failed, or did not end.
-    pub fn finish(&mut self, limit: Duration) -> Result<(), String> {
+    /// That it failed, did not end, or what `over` says.
+    pub fn finish(&mut self, limit: Duration, over: &dyn Fn() -> Option<String>) -> Result<(), String> {
         if !matches!(self.kind, Kind::Criu | Kind::Defrost | Kind::Fork) {
             return Ok(());
         }
@@ -87,8 +88,9 @@ impl Started {
                 None if Instant::now() > deadline => {
                     return Err(format!("the command did not end within {limit:?}{}", self.tail()));
                 }
-                None => std::thread::sleep(LOOK),
+                None => over().map_or(Ok(()), Err)?,
             }
+            std::thread::sleep(LOOK);
         };
         if !status.success() {
             return Err(format!("the command failed ({status}){}", self.tail()));

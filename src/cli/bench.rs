@@ -15,6 +15,7 @@ use crate::bench::run::{Outcome, Setup, run as run_rounds};
 use crate::bench::ways::{Plan, Restorer, Restoring, typed};
 use crate::bench::{caches, compare, host, kin, table};
 use crate::image::Image;
+use crate::report::Destination;
 
 /// Measure how fast a service starts
 #[derive(Debug, clap::Args)]
@@ -117,7 +118,7 @@ struct Asked {
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
     /// The status of a correct answer
-    #[arg(long, value_name = "STATUS", default_value_t = 200, requires = "url")]
+    #[arg(long, value_name = "STATUS", default_value_t = 200, requires = "url", value_parser = clap::value_parser!(u16).range(100..=599))]
     status: u16,
     /// Ask by a line protocol
     #[arg(long, value_name = "HOST:PORT", requires_all = ["send", "expect"])]
@@ -184,6 +185,8 @@ fn startup_latency(options: &Options, asked: &Startup) -> Result<ExitCode, Failu
         host::image(path).map_err(|error| Failure::plain(IMAGE, format!("{}: {error}", path.display())))
     });
     let image = image.transpose()?;
+    let file = asked.json.as_deref().map(Destination::new).transpose();
+    let file = file.map_err(|error| Failure::plain(USAGE, format!("{error}; nothing was started")))?;
     let host = host::here(criu.ok().map(|criu| criu.version.to_string()), asked.commit.clone());
     let failed = |error: std::io::Error| Failure::plain(HOST, format!("{error}; nothing was started"));
     let folder = tempfile::Builder::new().prefix("defrost-bench-").tempdir().map_err(failed)?;
@@ -206,32 +209,26 @@ fn startup_latency(options: &Options, asked: &Startup) -> Result<ExitCode, Failu
         stop: &stop,
     };
     let note = &mut |text: &str| eprintln!("defrost: {}: {text}", asked.name);
-    let Outcome { ways, repeated, stopped } = run_rounds(&setup, &plans, note);
+    let Outcome { ways, repeated, stopped, failed } = run_rounds(&setup, &plans, note);
     let (name, rounds) = (asked.name.clone(), asked.rounds);
     let service = Service { name, question: question.text, image, rounds, repeated, ways };
     print!("{}", table::render(&service));
     if let Some(old) = &old {
         print!("\n{}", compare::render(old, &service));
     }
-    let all_worked = service.ways.iter().all(|way| way.starts.iter().all(|start| start.failure.is_none()));
-    if let Some(path) = &asked.json {
-        write(path, &Record { format: FORMAT, host, services: vec![service] })?;
+    if let Some(file) = file {
+        write(file, &Record { format: FORMAT, host, services: vec![service] })?;
     }
     if stopped {
         return Err(Failure::plain(FAILED, "the benchmark was stopped; all that was started has been ended"));
     }
-    Ok(if all_worked { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// The file as a whole, or not at all.
-fn write(path: &Path, record: &Record) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::plain(FAILED, format!("{} could not be written: {error}", path.display()))
-    };
-    let text = serde_json::to_string_pretty(record).map_err(|error| failed(&error))? + "\n";
-    let beside = path.with_extension("json.new");
-    std::fs::write(&beside, text).map_err(|error| failed(&error))?;
-    std::fs::rename(&beside, path).map_err(|error| failed(&error))
+fn write(file: Destination, record: &Record) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(record).map_err(|error| Failure::plain(FAILED, error))?;
+    let hint = Some("what was measured is in the tables above, and nowhere else");
+    file.write(&(text + "\n")).map_err(|error| Failure::new(FAILED, error, hint))
 }
 
 fn plans(asked: &Startup, criu: Option<&Path>) -> Result<Vec<Plan>, Failure> {
