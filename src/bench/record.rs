@@ -216,9 +216,16 @@ pub enum RecordError {
     Version {
         /// The file.
         path: String,
-        /// What it says.
+        /// What it says; 0 for the first ones, which say nothing.
         found: u32,
     },
+}
+
+/// What tells a record of another version.
+#[derive(Debug, Deserialize)]
+struct Numbered {
+    format: Option<u32>,
+    host: Option<serde::de::IgnoredAny>,
 }
 
 impl Record {
@@ -234,12 +241,16 @@ impl Record {
             return Err(RecordError::TooLong { path: name(), bytes });
         }
         let text = std::fs::read(path).map_err(io)?;
-        let record: Self =
-            serde_json::from_slice(&text).map_err(|source| RecordError::Form { path: name(), source })?;
-        if record.format != FORMAT {
-            return Err(RecordError::Version { path: name(), found: record.format });
+        let form = |source| RecordError::Form { path: name(), source };
+        // What else stands there depends on it.
+        let Numbered { format, host } = serde_json::from_slice(&text).map_err(form)?;
+        match format {
+            Some(FORMAT) => serde_json::from_slice(&text).map_err(form),
+            Some(found) => Err(RecordError::Version { path: name(), found }),
+            // The first records had none.
+            None if host.is_some() => Err(RecordError::Version { path: name(), found: 0 }),
+            None => serde_json::from_slice(&text).map_err(form),
         }
-        Ok(record)
     }
 }
 
@@ -291,5 +302,10 @@ mod tests {
         let record = Record { format: 9, host: Host::default(), services: Vec::new() };
         std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
         assert!(matches!(Record::read(&path), Err(RecordError::Version { found: 9, .. })));
+        for (text, number) in [("{\"format\": 2, \"other\": 1}", 2), ("{\"host\": {}}", 0)] {
+            std::fs::write(&path, text).unwrap();
+            let error = Record::read(&path).unwrap_err();
+            assert!(matches!(&error, RecordError::Version { found, .. } if *found == number), "{error}");
+        }
     }
 }
