@@ -143,13 +143,23 @@ fn trust(out: &mut String, service: &Service) -> fmt::Result {
     let (attempts, lost): (u64, u64) = starts.iter().fold((0, 0), |(attempts, lost), start| {
         (attempts + u64::from(start.attempts), lost + u64::from(start.lost_syns))
     });
+    let kept = service.ways.iter().map(|way| way.starts.len()).max().unwrap_or(0);
+    let asked = usize::try_from(service.rounds).unwrap_or(usize::MAX);
+    let rounds = if kept < asked { format!("{kept} of {asked}") } else { asked.to_string() };
     writeln!(
         out,
-        "\n{} rounds, {} run again; {attempts} attempts, {lost} lost SYNs; worst gap between two attempts: median {:.2} ms, p90 {:.2} ms.",
-        service.rounds,
+        "\n{rounds} rounds, {} run again; {attempts} attempts, {lost} lost SYNs; worst gap between two attempts: median {:.2} ms, p90 {:.2} ms.",
         service.repeated,
         gap(0.5),
         gap(0.9)
+    )?;
+    let mut others: Vec<f64> =
+        starts.iter().filter(|start| start.answer.is_some()).map(|start| start.others * 100.0).collect();
+    others.sort_by(f64::total_cmp);
+    let (Some(middle), Some(most)) = (quantile(&others, 0.5), others.last()) else { return Ok(()) };
+    writeln!(
+        out,
+        "During these starts others took {middle:.0}% of the processors (median), {most:.0}% at most."
     )
 }
 
