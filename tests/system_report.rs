@@ -56,6 +56,7 @@ fn is_good(browser: &mut Browser, page: &Path, name: &str) {
         }
         assert_eq!(browser.value(WIDER), json!([]), "{look}: nothing is wider than the window");
         assert_eq!(browser.value(OVERLAPS), json!([]), "{look}: no text of a figure lies upon another");
+        assert_eq!(browser.value(BELOW), json!([]), "{look}: no grid reaches below its figure");
         assert_eq!(browser.value(PALE), json!([]), "{look}: text stands out from its ground");
     }
     let tables = browser.value("[...document.querySelectorAll('table')].every(t => t.offsetHeight > 0)");
@@ -78,6 +79,11 @@ const OVERLAPS: &str = "[...document.querySelectorAll('svg')].flatMap(svg => {
         .filter(([, b]) => a.width && b.width && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
         .map(([other]) => one + ' / ' + other));
 })";
+
+/// Grids that end below the rows that they are for.
+const BELOW: &str = "[...document.querySelectorAll('.under svg')]
+    .filter(e => e.getBoundingClientRect().bottom > e.closest('.rows').getBoundingClientRect().bottom + 1)
+    .map(e => e.getBoundingClientRect().bottom - e.closest('.rows').getBoundingClientRect().bottom)";
 
 /// Text with a contrast of less than 4.5 to the ground of the page (WCAG 2, level AA).
 const PALE: &str = "(() => {

@@ -58,17 +58,25 @@ pub(super) fn chart(rows: &[Row], axis: &Axis, values: &str, numbers: &Table) ->
     }
 }
 
-/// The values that are named below the axis: those with room for their names on a narrow screen.
+/// The values that are named below the axis: those with room for their names on a narrow screen, and on a linear axis
+/// at equal distances.
 fn named(axis: &Axis) -> Vec<(f64, String)> {
+    let short = |(place, label): (f64, String)| (place, label.replace(".0 ", " "));
+    let ticks: Vec<_> = axis.ticks().into_iter().map(short).collect();
+    // Names at the ends lie to one side of their place.
+    let room = |before: f64, place: f64| {
+        let ends = [before, place].into_iter().filter(|place| anchor(*place) != "middle").count();
+        place - before >= [14.0, 21.0, 27.0][ends]
+    };
+    if !axis.is_log() {
+        let each = |count: &usize| ticks.iter().step_by(*count).cloned().collect::<Vec<_>>();
+        let fits = |named: &Vec<(f64, String)>| named.windows(2).all(|pair| room(pair[0].0, pair[1].0));
+        return (1..=ticks.len()).map(|count| each(&count)).find(fits).unwrap_or_default();
+    }
     let mut named: Vec<(f64, String)> = Vec::new();
-    for (place, label) in axis.ticks() {
-        let room = named.last().is_none_or(|(before, _)| {
-            // Names at the ends lie to one side of their place.
-            let ends = [*before, place].into_iter().filter(|place| anchor(*place) != "middle").count();
-            place - before >= [14.0, 21.0, 27.0][ends]
-        });
-        if room {
-            named.push((place, label.replace(".0 ", " ")));
+    for (place, label) in ticks {
+        if named.last().is_none_or(|(before, _)| room(*before, place)) {
+            named.push((place, label));
         }
     }
     named
@@ -152,5 +160,23 @@ impl Table {
     /// To be opened by those who want it, under this name. Nothing if it is empty.
     pub(super) fn folded(&self, name: &str) -> Markup {
         html! { @if !self.lines.is_empty() { details { summary { (name) } (self.open()) } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::number::{ms, size};
+
+    fn names(axis: &Axis) -> Vec<String> {
+        named(axis).into_iter().map(|(_, name)| name).collect()
+    }
+
+    #[test]
+    fn the_names_below_an_axis_are_regular() {
+        assert_eq!(names(&Axis::from_zero(457.0, ms)), ["0 ms", "200 ms", "400 ms"]);
+        assert_eq!(names(&Axis::from_zero(3.9, ms)), ["0 ms", "1 ms", "2 ms", "3 ms", "4 ms"]);
+        assert_eq!(names(&Axis::from_zero(0.0, size)).first().map(String::as_str), Some("0 B"));
+        assert_eq!(names(&Axis::between(1.0, 2.0, ms)), ["1 ms", "2 ms"]);
     }
 }

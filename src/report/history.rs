@@ -150,15 +150,15 @@ fn row(series: &Series, axis: &Axis, hosts: usize) -> Row {
     let y = |point: &Point| height(own.place(point.summary.median));
     let x = |point: &Point| percent(axis.place(point.at));
     let number = of(series.points.len(), "run");
+    let range = (series.points.len() > 1).then(|| format!("{} to {}, ", ms(least), ms(most)));
     Row {
         name: html! { (series.way) },
-        value: html! { strong { (ms(newest)) } small { (ms(least)) " to " (ms(most)) ", " (number) } },
+        value: html! { strong { (ms(newest)) } small { (range.as_deref().unwrap_or_default()) (number) } },
         said: format!(
-            "{}: newest median {}, from {} to {}, {number}",
+            "{}: newest median {}, {}{number}",
             series.way,
             ms(newest),
-            ms(least),
-            ms(most)
+            range.as_deref().unwrap_or_default()
         ),
         height: HEIGHT,
         marks: html! {
