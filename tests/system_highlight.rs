@@ -109,6 +109,8 @@ fn it_highlights_in_both_styles_and_guesses_the_language() {
         ("file=a.toml&lang=", "a = 1\n", "toml"),
         ("lang=JSON&file=a.rs", "{}", "json"),
         ("", "just words\n", "plain text"),
+        ("", "<!doctype html>\n<p>words\n", "html"),
+        ("file=a/App.mjs", "let a\n", "javascript"),
     ] {
         assert_eq!(post(server.http, query, text).header("x-language"), language, "{query}");
     }
@@ -121,9 +123,9 @@ fn it_highlights_in_both_styles_and_guesses_the_language() {
     let (status, css) = get(server.http, "/theme.css?theme=Nord");
     assert!(status == 200 && css.contains(".hl-comment") && css.contains(".hl-code"), "{css}");
     assert!(get(server.http, "/licenses").1.contains("Permission"), "no licence");
-    assert_eq!(figure(server.http, "requests"), 9);
+    assert_eq!(figure(server.http, "requests"), 11);
     let metrics = get(server.http, "/metrics").1;
-    assert!(metrics.contains("\ndefrost_highlight_requests_total 9\n"), "{metrics}");
+    assert!(metrics.contains("\ndefrost_highlight_requests_total 11\n"), "{metrics}");
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn what_it_cannot_take_is_refused_with_the_reason() {
         ("style=nope", b"x", 400, "classes"),
         ("", b"\xff", 400, "not UTF-8 from byte 0 on"),
         ("", b"a\xc3", 400, "not UTF-8 from byte 1 on"),
-        ("", &[b'a'; 16 * 1024 + 1], 413, "limit"),
+        ("", &[b'a'; 16 * 1024 + 1], 413, "limit of 16384 bytes"),
     ] {
         let answer = post(http, query, text);
         assert!(answer.status == status && answer.body.contains(words), "{query}: {answer:?}");

@@ -122,6 +122,8 @@ impl Resource for Jobs {
     }
 
     fn describe(&self) -> String {
-        format!("{} jobs at a time, {} under way", self.count, self.under_way())
+        // A cycle takes all places when nobody works any more.
+        let under_way = if locked(&self.held).is_some() { 0 } else { self.under_way() };
+        format!("{} jobs at a time, {under_way} under way", self.count)
     }
 }

@@ -113,7 +113,7 @@ async fn highlighted(
         (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}; GET /languages lists those that are known"))
     })?;
 
-    let text = text(request).await?;
+    let text = text(request, highlight.options.text_limit).await?;
     let syntax = named.unwrap_or_else(|| highlight.grammars.guess(asked.file.as_deref(), &text));
     let language = syntax.name.clone();
     let request =
@@ -153,11 +153,14 @@ fn is_text(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// The body, within its limits of size and time.
-async fn text(request: HttpRequest) -> Result<String, Refusal> {
+/// The body, within its limits of size and time. The size is seen to while it is read; here it is only named.
+async fn text(request: HttpRequest, limit: usize) -> Result<String, Refusal> {
     let read = tokio::time::timeout(BODY_LIMIT, Bytes::from_request(request, &()));
     let bytes = match read.await {
         Ok(Ok(bytes)) => bytes,
+        Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            return Err((error.status(), format!("the text is longer than the limit of {limit} bytes")));
+        }
         Ok(Err(error)) => return Err((error.status(), error.body_text())),
         Err(_) => {
             let cause = format!("the text did not arrive within {} s", BODY_LIMIT.as_secs());
