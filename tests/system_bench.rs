@@ -196,7 +196,8 @@ fn what_fails_is_told_and_the_others_are_measured() {
     let warming = failure(way(&record, "warming"));
     assert!(warming.contains("status 503"), "{warming}");
     assert!(way(&record, "warming").starts[1].failure.as_ref().unwrap().contains("not started again"));
-    assert!(failure(way(&record, "criu")).contains("command"));
+    let criu = failure(way(&record, "criu"));
+    assert!(criu.contains("command failed") && criu.contains("Error (criu/"), "{criu}");
     assert!(failure(way(&record, "defrost map")).contains("not a complete image"));
     assert!(done.out.contains("silent failed 2 of 2 times"), "{}", done.out);
     nothing_is_left(&host);

@@ -149,7 +149,7 @@ impl Restoring<'_> {
         let criu = self.criu.map(|path| path.display().to_string());
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let (kind, command) = if by == Restorer::Criu {
-            (Kind::Criu, words(&[&criu?, "restore", "-d", "-v0", "-D", &image]))
+            (Kind::Criu, words(&[&criu?, "restore", "-d", "-v1", "-D", &image]))
         } else {
             let mut command = words(&[&self.defrost.display().to_string(), "restore"]);
             command.extend(words(&[if self.reports { WAIT_READY } else { DETACH }]));
@@ -225,7 +225,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), plans.len());
-        assert_eq!(plans[0].command, ["/bin/criu", "restore", "-d", "-v0", "-D", "/img"]);
+        assert_eq!(plans[0].command, ["/bin/criu", "restore", "-d", "-v1", "-D", "/img"]);
         let by_criu = plans.iter().find(|plan| plan.name == "defrost criu").unwrap();
         assert_eq!(by_criu.command[..2], ["/bin/defrost", "restore"]);
         assert!(by_criu.command.windows(2).any(|pair| pair == ["--criu", "/bin/criu"]), "{by_criu:?}");
