@@ -261,6 +261,21 @@ fn a_dropped_cache_is_empty_afterwards_and_work_under_way_is_finished_first() {
 }
 
 #[test]
+fn the_page_shows_how_far_the_warm_up_is() {
+    let name = "the_page_shows_how_far_the_warm_up_is";
+    let Some(mut browser) = Browser::for_test(name) else { return };
+    let Some(host) = Host::for_test(name) else { return };
+    // Seconds of work for all processors, and the browser is there already.
+    let server = Server::start(&host, &["--highlight", "--warm", "all"]);
+    browser.open(&format!("http://127.0.0.1:{}/", server.http));
+    let pattern = r"/^warming up: \d+ of \d+ patterns$/.test(state.textContent)";
+    browser.within("the progress", &format!("{pattern} && !warming.hidden"));
+    browser.within("its end", "warming.hidden");
+    assert_eq!(get(server.http, "/readyz").0, 200);
+    assert_eq!(browser.said(), [""; 0]);
+}
+
+#[test]
 fn a_reader_pastes_code_and_sees_which_instance_answers() {
     let name = "a_reader_pastes_code_and_sees_which_instance_answers";
     let Some(mut browser) = Browser::for_test(name) else { return };

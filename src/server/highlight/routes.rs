@@ -231,16 +231,22 @@ struct Instance {
     /// `null` in an original.
     since_restore_seconds: Option<f64>,
     ready: bool,
+    /// `ready`, or how far the warm-up is.
+    state: String,
 }
 
 async fn instance(State(highlight): Shared) -> Response {
     let identity = highlight.subject.identity();
+    let ready = highlight.subject.is_ready();
+    let warming = highlight.warmup.as_ref().and_then(|warmup| warmup.warming().why_not());
+    let state = warming.unwrap_or_else(|| if ready { "ready" } else { "not ready" }.to_owned());
     let instance = Instance {
         instance: identity.instance.to_string(),
         generation: identity.generation,
         uptime_seconds: identity.uptime().as_secs_f64(),
         since_restore_seconds: identity.since_restore().map(|since| since.as_secs_f64()),
-        ready: highlight.subject.is_ready(),
+        ready,
+        state,
     };
     ([(header::CACHE_CONTROL, "no-store")], Json(instance)).into_response()
 }
