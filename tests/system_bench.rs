@@ -261,6 +261,18 @@ fn an_interrupt_ends_it_at_once_and_keeps_the_whole_rounds() {
 }
 
 #[test]
+fn a_failure_in_a_round_that_is_not_kept_is_told_too() {
+    let Some(host) = Host::for_test("a_failure_in_a_round_that_is_not_kept_is_told_too") else { return };
+    let port = free_port();
+    // The first start of each way only fills caches.
+    let cold = format!("test -e been || {{ touch been; exit 3; }}; exec {}", server(port, ""));
+    let (done, record) = bench(&host, &["--url", &url(port), "--cold", &cold]);
+    all_came_up(way(&record, "cold"));
+    assert!(done.status == 1 && done.err.contains("cold failed: the command failed"), "{done:?}");
+    nothing_is_left(&host);
+}
+
+#[test]
 fn a_taken_port_is_told() {
     let Some(host) = Host::for_test("a_taken_port_is_told") else { return };
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
