@@ -26,6 +26,7 @@
 //!
 //! It must not know who asks for a checkpoint, which engine dumps, or what a server serves.
 
+mod append;
 pub mod custom;
 pub mod event;
 pub mod file;
@@ -40,9 +41,10 @@ pub mod summary;
 #[cfg(test)]
 mod tests;
 
+pub use append::EventFileError;
 pub use custom::{About, Kind, KindError, Typed};
 pub use event::{Draft, Event, Field, Origin, Text, Value};
-pub use file::{EventFile, EventFileError};
+pub use file::EventFile;
 #[cfg(feature = "cli")]
 pub use filter::{Filter, FilterError};
 pub use format::{Format, FormatError};

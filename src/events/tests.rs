@@ -174,3 +174,33 @@ async fn damage_costs_what_is_damaged() {
     drop(scene.open());
     assert_eq!(scene.names(), names, "the stray bytes are cut off");
 }
+
+#[tokio::test]
+async fn rotation_is_followed_with_the_mode_of_the_old_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = scene();
+    let file = scene.open();
+    fs::set_permissions(&scene.path, fs::Permissions::from_mode(0o640)).unwrap();
+    scene.record("old");
+    file.flush();
+    let old = scene.path.with_extension("1");
+    fs::rename(&scene.path, &old).unwrap();
+    scene.record("new");
+    file.flush();
+    assert_eq!((names(&old), scene.names()), (vec!["old".to_owned()], vec!["new".to_owned()]));
+    assert_eq!(fs::metadata(&scene.path).unwrap().permissions().mode() & 0o777, 0o640);
+    fs::remove_file(&scene.path).unwrap();
+    scene.record("after it was removed");
+    file.flush();
+    assert_eq!(scene.names(), ["after it was removed"]);
+
+    // What is no file of events is not written to, and nothing is lost.
+    let moved = scene.path.with_extension("2");
+    fs::rename(&scene.path, &moved).unwrap();
+    fs::write(&scene.path, "somebody's text").unwrap();
+    scene.record("to the old one");
+    file.flush();
+    assert_eq!(names(&moved), ["after it was removed", "to the old one"]);
+    assert_eq!(fs::read_to_string(&scene.path).unwrap(), "somebody's text");
+    assert_eq!(scene.recorder.counts().unwritten, 0);
+}
