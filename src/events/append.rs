@@ -75,6 +75,8 @@ pub(super) struct Appender {
     file: Option<File>,
     /// The mode of a file that takes the place of this one.
     mode: u32,
+    /// A longer file gives way to a new one, in bytes.
+    longest: u64,
     /// The event that is to be written next.
     next: u64,
     /// Events that were lost, which the file has yet to be told of.
@@ -86,7 +88,12 @@ pub(super) struct Appender {
 impl Appender {
     /// Of a file that is opened at the first write; the path is absolute.
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, file: None, mode: MODE, next: 0, lost: 0, strayed: None }
+        Self { path, file: None, mode: MODE, longest: u64::MAX, next: 0, lost: 0, strayed: None }
+    }
+
+    /// The same, but a file that is this long becomes [`older`], in the place of the one before, and a new one begins.
+    pub(super) fn at_most(self, longest: u64) -> Self {
+        Self { longest, ..self }
     }
 
     /// Opens the file now, and creates it if it is missing; its folder must be there.
@@ -155,7 +162,7 @@ impl Appender {
             return;
         }
         self.strayed = None;
-        if leads_to(&self.path, file) {
+        if leads_to(&self.path, file) && !self.gives_way(file) {
             return;
         }
         let mode = file.metadata().map_or(self.mode, |meta| meta.mode() & 0o777);
@@ -164,6 +171,28 @@ impl Appender {
             Err(_) => self.strayed = Some(Instant::now()),
         }
     }
+
+    /// Whether the file was too long and has another name now. When it cannot be renamed it grows on.
+    fn gives_way(&self, file: &File) -> bool {
+        if file.metadata().is_ok_and(|meta| meta.len() < self.longest) {
+            return false;
+        }
+        // Of several writers one renames it; the others find it renamed at their next write.
+        if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return false;
+        }
+        let renamed = leads_to(&self.path, file) && fs::rename(&self.path, older(&self.path)).is_ok();
+        let _ = flock(file, FlockOperation::Unlock);
+        renamed
+    }
+}
+
+/// Where a file goes that has become too long: `FILE.1`.
+#[must_use]
+pub fn older(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
 }
 
 /// The file, ready to be appended to.

@@ -127,6 +127,11 @@ impl<R: Read> Reader<R> {
         (len > 0).then_some(Loss { offset: self.offset, bytes: len as u64, cause })
     }
 
+    /// Up to where the file was read, which may be behind the last whole record.
+    pub fn position(&self) -> u64 {
+        self.offset + self.buffer.len() as u64
+    }
+
     /// Whether what is left over may be the beginning of a record.
     pub(super) fn begins_like_one(&self) -> bool {
         self.buffer.iter().zip(&KIND.magic).all(|(found, expected)| found == expected)
