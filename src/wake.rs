@@ -85,6 +85,9 @@ pub struct Origin {
     pub memory: Option<String>,
     /// Why in this way: a phrase; empty without a choice.
     pub memory_reason: String,
+    /// What made the restore necessary, when it was not asked for: which crash, and which checkpoint came back; a
+    /// phrase.
+    pub cause: Option<String>,
 }
 
 impl fmt::Display for Origin {

@@ -92,7 +92,10 @@ pub(super) fn restore(events: &Recorder, restored: &Restored, hooks: Duration, f
                 let draft = draft.with("engine", origin.engine.clone()).with("reason", origin.reason.clone());
                 let memory = origin.memory.clone();
                 let why = memory.is_some().then(|| origin.memory_reason.clone());
-                draft.with_some("memory", memory).with_some("memory_reason", why)
+                draft
+                    .with_some("memory", memory)
+                    .with_some("memory_reason", why)
+                    .with_some("cause", origin.cause.clone())
             }
             None => draft.with("engine", "criu").with("reason", "a plain criu restore"),
         };

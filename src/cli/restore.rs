@@ -143,7 +143,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
         return apart::restore(options, &order, &apart, &arguments.apart, &each, detach, &mut clock);
     }
     let params = each.into_iter().next().unwrap_or_default();
-    let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why };
+    let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why, cause: None };
     if arguments.detach || arguments.wait_ready {
         let limit = arguments.wait_ready.then_some(limit);
         let detached = restore.detach(limit).map_err(|error| failed(&error))?;

@@ -205,6 +205,7 @@ mod tests {
             reason: "it can restore the image".to_owned(),
             memory: Some("map".to_owned()),
             memory_reason: "it was asked for".to_owned(),
+            cause: None,
         });
         let told = "restored 1.1 s ago by engine instant (it can restore the image), \
                     memory by map (it was asked for), 0 resources";

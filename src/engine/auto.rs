@@ -108,6 +108,7 @@ mod tests {
             stays: false,
             deadline: Duration::from_secs(1),
             why: "it can",
+            cause: None,
         };
         engine.restore(&order).map(|process| process.origin)
     }

@@ -39,7 +39,7 @@ const AFTERWARDS: Duration = Duration::from_secs(1);
 /// How long whoever restored a process may take to read its report. He waits for it, unless he was stopped.
 const READ: Duration = Duration::from_secs(60);
 
-const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 4 };
+const PARAMS: Kind = Kind { magic: *b"DEFRPARA", version: 5 };
 const PHASES: Kind = Kind { magic: *b"DEFRPHAS", version: 1 };
 const REPORT: Kind = Kind { magic: *b"DEFRRPRT", version: 3 };
 

@@ -188,6 +188,8 @@ pub struct RestoreOrder<'a> {
     pub deadline: Duration,
     /// Why this engine was taken, for whoever asks the restored process: a phrase.
     pub why: &'a str,
+    /// What made the restore necessary, for the same: a phrase.
+    pub cause: Option<&'a str>,
 }
 
 /// A process that runs again.

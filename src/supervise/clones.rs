@@ -114,7 +114,7 @@ impl Clones {
                 Fork::Child => {
                     drop(link);
                     let Order { engine, image, deadline, why, namespaces, wait } = *order;
-                    let restore = Restore { engine, image, params, deadline, why };
+                    let restore = Restore { engine, image, params, deadline, why, cause: None };
                     let inner = Inner { restore, wait, namespaces, user };
                     exit_now(inner.live(inner_link, held).into())
                 }

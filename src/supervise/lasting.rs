@@ -144,6 +144,7 @@ fn restore(signals: &mut Signals, past: &dyn Past, number: u64) -> Result<Superv
         params: &params,
         deadline: RESTORE,
         why: "it had crashed",
+        cause: None,
     };
     let failed = |error: RestoreFailure| Unfit { text: error.to_string(), may_pass: true };
     let system = |error: io::Error| Unfit { text: error.to_string(), may_pass: true };

@@ -35,6 +35,8 @@ pub struct Restore<'a> {
     pub deadline: Duration,
     /// Why this engine: a phrase.
     pub why: &'a str,
+    /// What made it necessary, for the process's own record: a phrase.
+    pub cause: Option<&'a str>,
 }
 
 /// A restore that failed.
@@ -157,8 +159,8 @@ impl Restore<'_> {
         awaited: bool,
         stays: bool,
     ) -> Result<engine::RestoredProcess, RestoreFailure> {
-        let Self { image, params, deadline, why, .. } = *self;
-        let order = RestoreOrder { image, params, awaited, stays, deadline, why };
+        let Self { image, params, deadline, why, cause, .. } = *self;
+        let order = RestoreOrder { image, params, awaited, stays, deadline, why, cause };
         Ok(self.engine.restore(&order)?)
     }
 

@@ -28,8 +28,12 @@ pub(super) fn restore(
     if let Some(finding) = criu_fits(order.image.manifest(), version) {
         return Err(RestoreError::Misfit(finding));
     }
-    let origin =
-        Origin { engine: EngineName::Criu.to_string(), reason: order.why.to_owned(), ..Origin::default() };
+    let origin = Origin {
+        engine: EngineName::Criu.to_string(),
+        reason: order.why.to_owned(),
+        cause: order.cause.map(str::to_owned),
+        ..Origin::default()
+    };
     // Parallel restores share the image folder, which may be read-only: CRIU's log goes elsewhere.
     let work =
         tempfile::Builder::new().prefix("defrost-restore-").tempdir().map_err(RestoreError::Parameters)?;

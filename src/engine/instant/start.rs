@@ -100,6 +100,7 @@ pub(super) fn restore(
         reason: order.why.to_owned(),
         memory: Some(plan.memory.to_string()),
         memory_reason: plan.memory_reason.to_owned(),
+        cause: order.cause.map(str::to_owned),
     };
     let Ends { stand_ins, report, told } =
         if given.is_empty() { Ends::default() } else { hand_over(order, &origin)? };
