@@ -1,6 +1,7 @@
 //! What `defrost run` and `defrost serve` take for a server that is checkpointed as it goes, and the process that
 //! does it beside the server.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
@@ -18,13 +19,11 @@ use super::failure::{FAILED, Failure};
 use super::history::failed;
 use super::run::ended;
 use super::serve::subscribe;
-use crate::engine::Engine;
-use crate::events::Recorder;
+use crate::events::{Journal, Recorder};
 use crate::history::keep::Keep;
 use crate::history::{History, HistoryError};
-use crate::image::Image;
 use crate::image::verify::{VerifyOptions, capabilities_of_child, verify};
-use crate::supervise::lasting::{Lasting, Past, Unfit, run as supervise};
+use crate::supervise::lasting::{Brought, Lasting, Past, Unfit, run as supervise};
 use crate::supervise::run::Launch;
 
 /// Says to `defrost serve` that it has its supervisor.
@@ -121,7 +120,10 @@ impl KeepArguments {
             };
             let stored = Stored { history: &history, options, how };
             let past = (self.on_crash == OnCrash::Restore).then_some(&stored as &dyn Past);
-            ended(supervise(launch, &Lasting { beside: &beside, past, limit: self.crash_limit }))
+            let journal = RefCell::new(Journal::at(history.events_path()));
+            let tell = |draft| journal.borrow_mut().tell(draft);
+            let lasting = Lasting { beside: &beside, past, limit: self.crash_limit, tell: &tell };
+            ended(supervise(launch, &lasting))
         }))
     }
 
@@ -159,8 +161,9 @@ pub(super) fn beside(options: &Options, arguments: &Beside) -> Result<ExitCode, 
     }
     subscribe(options, io::stderr, io::stderr().is_terminal(), &Recorder::off());
     let history = History::open(&arguments.dir).map_err(|error| failed(&error))?;
+    let mut journal = Journal::at(history.events_path());
     let (pid, every, keep) = (arguments.pid, arguments.every, arguments.keep as usize);
-    Keep { history, pid, every, keep }.run(&stop);
+    Keep { history, pid, every, keep }.run(&stop, &mut |draft| journal.tell(draft));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -176,7 +179,7 @@ impl Past for Stored<'_> {
         self.history.complete()
     }
 
-    fn bring(&self, number: u64) -> Result<(Image, Box<dyn Engine>), Unfit> {
+    fn bring(&self, number: u64) -> Result<Brought, Unfit> {
         let image = self
             .history
             .checked_out(number)
@@ -189,7 +192,7 @@ impl Past for Stored<'_> {
             return Err(Unfit { text: text.join("; "), may_pass });
         }
         match self.how.engine(self.options, &image) {
-            Ok(Some((engine, _))) => Ok((image, engine)),
+            Ok(Some((engine, why))) => Ok(Brought { image, engine, why: why.to_owned() }),
             Ok(None) => Err(Unfit { text: "this engine restores nothing".to_owned(), may_pass: true }),
             Err(failure) => Err(Unfit { text: failure.to_string(), may_pass: true }),
         }

@@ -6,6 +6,7 @@
 //! | `P.pack`, `P.digests` | pages, and their hashes |
 //! | `history.lock` | held by the run that the history belongs to |
 //! | `history.writing` | held while something is stored or pruned |
+//! | `events`, `events.1` | what happened to the server that it is of, as `defrost events` reads it |
 //! | `.incoming` | the image that is being taken |
 //! | `.checkout-N` | checkpoint N as a plain image |
 //!
@@ -28,6 +29,7 @@ use crate::image::record::{self, BODY_LIMIT, HEADER_LEN};
 
 const LOCK_NAME: &str = "history.lock";
 const WRITING_NAME: &str = "history.writing";
+const EVENTS: &str = "events";
 const INDEX_END: &str = ".checkpoint";
 const PACK_END: &str = ".pack";
 const DIGESTS_END: &str = ".digests";
@@ -100,6 +102,12 @@ impl History {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
+    }
+
+    /// Where it is recorded what happened to the server: crashes, restores, checkpoints. It may be missing.
+    #[must_use]
+    pub fn events_path(&self) -> PathBuf {
+        self.dir.join(EVENTS)
     }
 
     /// Makes this process the one that the history belongs to.

@@ -10,6 +10,7 @@ use super::error::HistoryError;
 use super::folder::History;
 use super::index::Index;
 use crate::control::{Client, ClientError, Request, Status, Target, TargetError, resolve};
+use crate::events::Draft;
 use crate::image::{Image, ImageError};
 
 /// How long a server may take to accept a connection.
@@ -102,25 +103,34 @@ impl KeepError {
 impl Keep {
     /// Makes checkpoints until `stop` is set: one that is being stored then is finished first. One that fails is
     /// told, and tried again at the next interval. The first is due within an interval of the last that there is, so
-    /// that a server which is restored again and again is checkpointed all the same.
-    pub fn run(&self, stop: &AtomicBool) {
+    /// that a server which is restored again and again is checkpointed all the same. `tell` gets each as an event.
+    pub fn run(&self, stop: &AtomicBool, tell: &mut dyn FnMut(Draft)) {
         let mut failures = 0;
         let mut was_there = false;
         let mut wait = self.first_wait();
         while self.sleep(wait, stop) {
             let begun = Instant::now();
             let made = self.once(stop);
-            wait = next_wait(self.every, begun.elapsed());
+            let took = begun.elapsed();
+            wait = next_wait(self.every, took);
             match made {
-                Ok(_) => (failures, was_there) = (0, true),
+                Ok(index) => {
+                    tell(about(&index, took));
+                    self.prune(tell);
+                    (failures, was_there) = (0, true);
+                }
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
                     wait = wait.min(EARLY);
                 }
                 // The server has ended, and is about to be restored.
-                Err(error) if stop.load(Ordering::Relaxed) => tracing::info!("no checkpoint: {error}"),
+                Err(error) if stop.load(Ordering::Relaxed) => {
+                    tracing::info!("no checkpoint: {error}");
+                    tell(none(&error, failures + 1, took));
+                }
                 Err(error) => {
                     failures += 1;
+                    tell(none(&error, failures, took));
                     wait = self.every;
                     self.tell(&error, failures);
                 }
@@ -150,7 +160,7 @@ impl Keep {
         false
     }
 
-    /// Makes one checkpoint, and prunes. When the server ends meanwhile, what was dumped of it is stored if it is
+    /// Makes one checkpoint. When the server ends meanwhile, what was dumped of it is stored if it is
     /// completed before `stop` is set.
     ///
     /// # Errors
@@ -174,10 +184,19 @@ impl Keep {
             index.written_bytes >> 10,
             begun.elapsed().as_millis(),
         );
-        if let Err(error) = self.history.prune(self.keep) {
-            tracing::warn!("old checkpoints stay: {error}");
-        }
         Ok(index)
+    }
+
+    fn prune(&self, tell: &mut dyn FnMut(Draft)) {
+        let draft = Draft::new("history.prune").label("old checkpoints left");
+        match self.history.prune(self.keep) {
+            Ok(pruned) if pruned.removed.is_empty() => {}
+            Ok(pruned) => tell(draft.with("removed", pruned.removed.len()).with("packs", pruned.packs)),
+            Err(error) => {
+                tracing::warn!("old checkpoints stay: {error}");
+                tell(draft.message(error.to_string()));
+            }
+        }
     }
 
     fn take(&self, stop: &AtomicBool) -> Result<Index, KeepError> {
@@ -253,6 +272,20 @@ impl Keep {
 /// takes half as long again. A tenth of the interval is always the server's own.
 fn next_wait(every: Duration, took: Duration) -> Duration {
     every.saturating_sub(took.mul_f64(2.5)).max(every / 10)
+}
+
+fn event(ok: bool, took: Duration) -> Draft {
+    Draft::new("history.checkpoint").label("a checkpoint as it goes").with("ok", ok).took(took)
+}
+
+fn about(index: &Index, took: Duration) -> Draft {
+    let draft = event(true, took).with("number", index.number).with("pause_us", index.pause_us);
+    let draft = draft.with("memory_bytes", index.memory_bytes).with("image_bytes", index.image_bytes);
+    draft.with("written_bytes", index.written_bytes)
+}
+
+fn none(error: &KeepError, row: u32, took: Duration) -> Draft {
+    event(false, took).with("row", row).message(error.to_string())
 }
 
 #[cfg(test)]

@@ -46,11 +46,7 @@ impl Course {
     /// A crash, or a step that failed: what to do, and after how long. `complete` are the numbers of the
     /// checkpoints there are.
     pub(super) fn next(&mut self, complete: &[u64]) -> (Step, Duration) {
-        let newest = complete.iter().copied().max().unwrap_or(0).max(self.newest);
-        if newest > self.newest {
-            (self.row, self.colds) = (0, 0);
-            self.newest = newest;
-        }
+        self.learn(complete);
         let pause = pause(self.row);
         self.row += 1;
         let usable =
@@ -62,8 +58,17 @@ impl Course {
             return (Step::End, Duration::ZERO);
         }
         self.colds += 1;
-        self.floor = newest;
+        self.floor = self.newest;
         (Step::Cold, pause)
+    }
+
+    /// Counts anew if one of these checkpoints is new.
+    pub(super) fn learn(&mut self, complete: &[u64]) {
+        let newest = complete.iter().copied().max().unwrap_or(0);
+        if newest > self.newest {
+            (self.row, self.colds) = (0, 0);
+            self.newest = newest;
+        }
     }
 
     /// This one could not be restored, and will not be tried again.
@@ -71,7 +76,7 @@ impl Course {
         self.failed.insert(number);
     }
 
-    /// How many crashes there were in a row.
+    /// How many crashes and failed steps there were in a row.
     pub(super) fn row(&self) -> u32 {
         self.row
     }

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 
@@ -16,7 +16,10 @@ use super::restore::{EXIT, Restore, RestoreFailure};
 use super::run::{Launch, RunError, guard_of, pass_low_pids, start};
 use super::signals::Signals;
 use super::subject::Supervised;
+use super::told::{self, Back, Crash, in_words};
 use crate::engine::Engine;
+use crate::engine::channel::{Report, ReportReader};
+use crate::events::Draft;
 use crate::image::Image;
 use crate::wake::Params;
 
@@ -30,11 +33,22 @@ pub trait Past {
     /// The numbers of those that are complete, as far as one can see.
     fn complete(&self) -> Vec<u64>;
 
-    /// One of them, verified, and what restores it.
+    /// One of them, and what restores it.
     ///
     /// # Errors
     /// [`Unfit`], with all that is wrong.
-    fn bring(&self, number: u64) -> Result<(Image, Box<dyn Engine>), Unfit>;
+    fn bring(&self, number: u64) -> Result<Brought, Unfit>;
+}
+
+/// A checkpoint that can be restored.
+#[derive(Debug)]
+pub struct Brought {
+    /// It, verified.
+    pub image: Image,
+    /// What restores it.
+    pub engine: Box<dyn Engine>,
+    /// Why this engine: a phrase.
+    pub why: String,
 }
 
 /// Why a checkpoint is not restored. Nothing was started.
@@ -55,6 +69,8 @@ pub struct Lasting<'a> {
     pub past: Option<&'a dyn Past>,
     /// So many crashes in a row, with no new checkpoint between them, lead to a cold start; as many cold starts end it.
     pub limit: u32,
+    /// Is told what happens, as it happens. It must neither fail nor wait for long.
+    pub tell: &'a dyn Fn(Draft),
 }
 
 impl std::fmt::Debug for Lasting<'_> {
@@ -70,120 +86,155 @@ impl std::fmt::Debug for Lasting<'_> {
 /// # Errors
 /// [`RunError`]; after `Start` nothing runs.
 pub fn run(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
+    let outcome = run_on(launch, lasting);
+    (lasting.tell)(told::end(&outcome));
+    outcome
+}
+
+fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
     become_subreaper()?;
     pass_low_pids()?;
     let mut signals = Signals::watch()?;
     let floor = lasting.past.and_then(|past| past.complete().last().copied()).unwrap_or(0);
     let mut course = Course::new(lasting.limit, floor);
     let mut supervised = start(launch)?;
+    (lasting.tell)(told::start(supervised.pid()));
     loop {
-        let ending = attend_one(&mut signals, &supervised, lasting)?;
-        let Some(past) = lasting.past.filter(|_| is_crash(ending) && !signals.asked_to_end()) else {
+        let (pid, since) = (supervised.pid(), Instant::now());
+        let (ending, at) = attend_one(&mut signals, &supervised, lasting)?;
+        if !is_crash(ending) || signals.asked_to_end() {
             return Ok(ending);
-        };
-        tracing::error!("the server has crashed: {}", in_words(ending));
-        match again(&mut signals, launch, past, &mut course)? {
+        }
+        tracing::error!("the server has crashed: {}", in_words(ending, "it"));
+        let ran = since.elapsed().saturating_sub(at.elapsed());
+        let at = SystemTime::now().checked_sub(at.elapsed()).unwrap_or_else(SystemTime::now);
+        let crash = Crash { ending, pid, at, ran };
+        if let Some(past) = lasting.past {
+            course.learn(&past.complete());
+        }
+        (lasting.tell)(told::crash(&crash, course.row() + 1));
+        let Some(past) = lasting.past else { return Ok(ending) };
+        let again = Again { launch, past, tell: lasting.tell, crash };
+        match again.start(&mut signals, &mut course)? {
             Some(again) => supervised = again,
             None => return Ok(ending),
         }
     }
 }
 
-fn attend_one(signals: &mut Signals, supervised: &Supervised, lasting: &Lasting<'_>) -> io::Result<Ending> {
+/// How the process ended, and when: what its companion may do after that can take its time.
+fn attend_one(
+    signals: &mut Signals,
+    supervised: &Supervised,
+    lasting: &Lasting<'_>,
+) -> io::Result<(Ending, Instant)> {
     let guard = guard_of(supervised)?;
     let mut companion = Companion::start(lasting.beside, supervised);
-    attend_with(signals, supervised, guard, &mut companion)
+    let ending = attend_with(signals, supervised, guard, &mut companion)?;
+    let at = Instant::now();
+    drop(companion);
+    Ok((ending, at))
 }
 
-/// The server once more; none if it is to stay ended.
-fn again(
-    signals: &mut Signals,
-    launch: &Launch,
-    past: &dyn Past,
-    course: &mut Course,
-) -> Result<Option<Supervised>, RunError> {
-    loop {
-        let (step, pause) = course.next(&past.complete());
-        rest(signals, pause)?;
-        if signals.asked_to_end() {
-            return Ok(None);
-        }
-        match step {
-            Step::End => {
-                tracing::error!("it has crashed {} times in a row, and stays ended", course.row());
+/// The server once more.
+struct Again<'a> {
+    launch: &'a Launch,
+    past: &'a dyn Past,
+    tell: &'a dyn Fn(Draft),
+    crash: Crash,
+}
+
+impl Again<'_> {
+    /// Tries until it runs; none if it is to stay ended.
+    fn start(&self, signals: &mut Signals, course: &mut Course) -> Result<Option<Supervised>, RunError> {
+        loop {
+            let (step, pause) = course.next(&self.past.complete());
+            rest(signals, pause)?;
+            if signals.asked_to_end() {
                 return Ok(None);
             }
-            Step::Cold => {
-                tracing::warn!("starting cold: there is no checkpoint that helps");
-                match start(launch) {
-                    Ok(supervised) => return Ok(Some(supervised)),
-                    Err(error) => tracing::error!("{error}"),
+            match step {
+                Step::End => {
+                    let row = course.row();
+                    tracing::error!("it has crashed {row} times in a row, and stays ended");
+                    (self.tell)(told::gave_up(row));
+                    return Ok(None);
                 }
-            }
-            Step::Restore(number) => match restore(signals, past, number) {
-                Ok(supervised) => return Ok(Some(supervised)),
-                Err(Unfit { text, may_pass }) => {
-                    tracing::error!("checkpoint {number} does not come back: {text}");
-                    if !may_pass {
-                        course.unusable(number);
+                Step::Cold => {
+                    tracing::warn!("starting cold: there is no checkpoint that helps");
+                    let started = start(self.launch);
+                    (self.tell)(told::cold(pause, started.as_ref().map(Supervised::pid)));
+                    match started {
+                        Ok(supervised) => return Ok(Some(supervised)),
+                        Err(error) => tracing::error!("{error}"),
                     }
                 }
-            },
-        }
-    }
-}
-
-/// A checkpoint restored, when it has said that it is ready.
-fn restore(signals: &mut Signals, past: &dyn Past, number: u64) -> Result<Supervised, Unfit> {
-    let begun = Instant::now();
-    let (image, engine) = past.bring(number)?;
-    let params = Params::default();
-    let restore = Restore {
-        engine: &*engine,
-        image: &image,
-        params: &params,
-        deadline: RESTORE,
-        why: "it had crashed",
-        cause: None,
-    };
-    let failed = |error: RestoreFailure| Unfit { text: error.to_string(), may_pass: true };
-    let system = |error: io::Error| Unfit { text: error.to_string(), may_pass: true };
-    let restored = restore.start(true, false).map_err(failed)?;
-    let supervised = Supervised::new(restored.pid).map_err(system)?;
-    let report = match restored.report {
-        None => Ok(None),
-        Some(reader) => {
-            let deadline = Some(Instant::now() + READY);
-            match report_while_attending(signals, &supervised, reader, deadline) {
-                Ok(Some(report)) if report.failures.is_empty() => Ok(Some(report)),
-                Ok(Some(report)) => Err(unready(report.failures.join("; "))),
-                Ok(None) => Err(unready("it has ended".to_owned())),
-                Err(error) => Err(unready(error.to_string())),
+                Step::Restore(number) => {
+                    let begun = Instant::now();
+                    match self.restore(signals, number, pause) {
+                        Ok(supervised) => return Ok(Some(supervised)),
+                        Err(Unfit { text, may_pass }) => {
+                            tracing::error!("checkpoint {number} does not come back: {text}");
+                            (self.tell)(told::unfit(number, may_pass, begun.elapsed(), &text));
+                            if !may_pass {
+                                course.unusable(number);
+                            }
+                        }
+                    }
+                }
             }
         }
-    };
-    match report {
-        Ok(report) => {
-            let generation = report.map(|report| report.generation);
-            tracing::warn!(
-                number,
-                generation,
-                "checkpoint {number} is back as process {} after {} ms, by {}",
-                restored.pid,
-                begun.elapsed().as_millis(),
-                restored.origin
-            );
-            Ok(supervised)
-        }
-        Err(unfit) => {
-            end(&supervised).map_err(system)?;
-            Err(unfit)
-        }
+    }
+
+    /// A checkpoint restored, when it has said that it is ready.
+    fn restore(&self, signals: &mut Signals, number: u64, pause: Duration) -> Result<Supervised, Unfit> {
+        let begun = Instant::now();
+        let Brought { image, engine, why } = self.past.bring(number)?;
+        let params = Params::default();
+        let lost = self.crash.after(image.manifest().created_unix_ns);
+        let cause = self.crash.cause(number, lost);
+        let restore = Restore {
+            engine: &*engine,
+            image: &image,
+            params: &params,
+            deadline: RESTORE,
+            why: &why,
+            cause: Some(&cause),
+        };
+        let failed = |error: RestoreFailure| Unfit { text: error.to_string(), may_pass: true };
+        let system = |error: io::Error| Unfit { text: error.to_string(), may_pass: true };
+        let restored = restore.start(true, false).map_err(failed)?;
+        let supervised = Supervised::new(restored.pid).map_err(system)?;
+        let generation = match restored.report.map(|reader| ready(signals, &supervised, reader)) {
+            None => None,
+            Some(Ok(report)) => Some(report.generation),
+            Some(Err(why)) => {
+                end(&supervised).map_err(system)?;
+                return Err(Unfit { text: format!("it did not become ready: {why}"), may_pass: true });
+            }
+        };
+        let (took, origin) = (begun.elapsed(), &restored.origin);
+        tracing::warn!(
+            number,
+            generation,
+            "checkpoint {number} is back as process {} after {} ms, by {origin}",
+            restored.pid,
+            took.as_millis(),
+        );
+        let pid = restored.pid;
+        (self.tell)(told::restored(&Back { number, pid, lost, pause, took, generation, origin }));
+        Ok(supervised)
     }
 }
 
-fn unready(why: String) -> Unfit {
-    Unfit { text: format!("it did not become ready: {why}"), may_pass: true }
+/// The report of a process that is ready, or why it is not.
+fn ready(signals: &mut Signals, supervised: &Supervised, reader: ReportReader) -> Result<Report, String> {
+    match report_while_attending(signals, supervised, reader, Some(Instant::now() + READY)) {
+        Ok(Some(report)) if report.failures.is_empty() => Ok(report),
+        Ok(Some(report)) => Err(report.failures.join("; ")),
+        Ok(None) => Err("it has ended".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Ends a restored process that is of no use.
@@ -214,14 +265,5 @@ fn is_crash(ending: Ending) -> bool {
         Ending::Signaled(Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGPIPE)
         | Ending::Checkpointed => false,
         Ending::Signaled(_) | Ending::Unfilled => true,
-    }
-}
-
-fn in_words(ending: Ending) -> String {
-    match ending {
-        Ending::Exited(status) => format!("it exited with {status}"),
-        Ending::Signaled(signal) => format!("{signal} ended it"),
-        Ending::Checkpointed => "a checkpoint ended it".to_owned(),
-        Ending::Unfilled => "its memory could not be filled".to_owned(),
     }
 }

@@ -24,5 +24,6 @@ pub mod run;
 pub mod signals;
 pub mod subject;
 pub mod timings;
+mod told;
 
 pub use attend::Ending;
