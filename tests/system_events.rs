@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -151,6 +152,44 @@ fn a_server_is_followed_through_a_checkpoint() {
     server.process.ended();
     assert_eq!(live.ended().code(), Some(1), "its target is gone");
     drop(file);
+}
+
+#[test]
+fn a_file_is_followed_through_rotation() {
+    let Some(host) = Host::for_test("a_file_is_followed_through_rotation") else { return };
+    let mut server = Server::start(&host, &["--events", "told"]);
+    let (follower, lines) = followed(&host, &["./told", "--format", "{name} {.path}", "--name", "page.view"]);
+    let view = |path: &str| assert_eq!(get(server.http, path).0, 200);
+    let (told, old) = (host.path("told"), host.path("told.1"));
+    view("/random");
+    heard(&lines, "page.view /random");
+    // As logrotate does: renamed, with and without a new file in its place at once.
+    for mode in [None, Some(0o644)] {
+        std::fs::rename(&told, &old).unwrap();
+        if let Some(mode) = mode {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(mode).open(&told).unwrap();
+        }
+        view("/info");
+        heard(&lines, "page.view /info");
+        until("a new file", || std::fs::metadata(&told).is_ok_and(|meta| meta.len() > 0));
+        assert!(!events(&host, &["./told.1"]).is_empty());
+        view("/random");
+        heard(&lines, "page.view /random");
+    }
+    // As logrotate's copytruncate does.
+    std::fs::OpenOptions::new().write(true).open(&told).unwrap().set_len(0).unwrap();
+    // Until the truncation is seen.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    view("/info");
+    heard(&lines, "page.view /info");
+    host.run(["checkpoint", NAME, "img", "--leave-running"]).worked();
+    std::fs::rename(&told, &old).unwrap();
+    view("/random");
+    heard(&lines, "page.view /random");
+    drop(follower);
+    server.signal(Signal::SIGTERM);
+    server.process.ended();
 }
 
 #[test]

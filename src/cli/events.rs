@@ -1,4 +1,4 @@
-//! `defrost events`: what happened in a server, from the server itself or from its file.
+//! `defrost events`: what happened in a server, from the server itself, from its file or from its history.
 
 mod file;
 mod live;
@@ -6,27 +6,36 @@ mod output;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::failure::{Failure, USAGE};
-use crate::events::{Filter, Format, format, stored};
+use super::failure::{FAILED, Failure, USAGE};
+use super::history::failed;
+use crate::events::{Filter, Format, format, older, stored};
+use crate::history::{History, HistoryError};
 use output::{Form, Output};
 
 /// List what happened in a server: checkpoints with each hook, restores, requests, log lines, events of its own
 ///
 /// A live server tells what it has in memory, which also covers the time before it was restored. A FILE is what
-/// `defrost serve --events FILE` writes. Events that are missing are counted on standard error.
+/// `defrost serve --events FILE` writes. A HISTORY is the folder of `run --history DIR`: it has a record of the
+/// supervisor's, of each crash, what came back, and the checkpoints. Events that are missing are counted on standard
+/// error.
+///
+/// A file that is followed is followed by its name: when it is moved away, as by log rotation, the rest of it is shown
+/// and then the new file, which the server begins by itself, without a signal. One that is truncated is read from its
+/// beginning again, but what was not read before is lost, and not noticed if it grows as long again within 200 ms: let
+/// it be renamed instead.
 ///
 /// A PATTERN has placeholders: {time} {unix} {monotonic} {name} {label} {fields} {message} {origin} {instance}
 /// {generation} {pid} {sequence}, and {.NAME} for one field; {{ and }} are braces, \t and \n a tab and a new line. The
 /// usual one is '{time} {origin} {name} {fields} {message}'.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The server: its name, its pid, or the path of its control socket; or a file of events, for which a path with a
-    /// slash in it never means a name
-    #[arg(value_name = "TARGET|FILE")]
+    /// The server: its name, its pid, or the path of its control socket; or a file of events, or the folder of a
+    /// history. A path with a slash in it never means a name
+    #[arg(value_name = "TARGET|FILE|HISTORY")]
     target: OsString,
     /// Go on with what happens from now on, until interrupted or the server ends
     #[arg(short, long)]
@@ -57,13 +66,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::new(USAGE, format!("--format: {error}"), Some(error.hint())))?;
     let form = if arguments.json { Form::Json } else { Form::Line(line) };
     let mut output = Output::new(filter, form, arguments.summary);
-    let status = match is_file(&arguments.target) {
-        true => file::list(Path::new(&arguments.target), arguments.follow, &mut output)?,
-        false if arguments.follow => live::follow(&arguments.target, &mut output)?,
-        false => live::list(&arguments.target, &mut output)?,
+    let target = Path::new(&arguments.target);
+    let status = if let Some(history) = history(target)? {
+        let path = events_of(&history)?;
+        file::list(&path, Some(&older(&path)), arguments.follow, &mut output)?
+    } else if is_file(&arguments.target) {
+        file::list(target, None, arguments.follow, &mut output)?
+    } else if arguments.follow {
+        live::follow(&arguments.target, &mut output)?
+    } else {
+        live::list(&arguments.target, &mut output)?
     };
     output.end();
     Ok(ExitCode::from(status))
+}
+
+/// The history in this folder, if it is one.
+fn history(dir: &Path) -> Result<Option<History>, Failure> {
+    match History::open(dir) {
+        Ok(history) => Ok(Some(history)),
+        Err(error @ HistoryError::NotPrivate { .. }) => Err(failed(&error)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn events_of(history: &History) -> Result<PathBuf, Failure> {
+    let path = history.events_path();
+    if path.exists() {
+        return Ok(path);
+    }
+    let text = format!("{} has no record of events", history.path().display());
+    let hint = "defrost run --history DIR --checkpoint-every TIME keeps one";
+    Err(Failure::new(FAILED, text, Some(hint)))
 }
 
 fn age(text: &str) -> Result<Duration, Failure> {
