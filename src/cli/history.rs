@@ -1,5 +1,7 @@
 //! `defrost history`: the checkpoints of a server, one after the other.
 
+mod last_crash;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -117,7 +119,7 @@ fn ls(list: &List) -> Result<ExitCode, Failure> {
     let text = if list.json {
         serde_json::to_string_pretty(&entries).map_err(|error| Failure::plain(FAILED, error))? + "\n"
     } else {
-        describe(&entries).unwrap_or_default()
+        describe(&entries).unwrap_or_default() + &last_crash::describe(&history).unwrap_or_default()
     };
     print!("{text}");
     let lost: Vec<String> = entries

@@ -1,0 +1,135 @@
+//! Tier 2: the record of events that a history keeps: crashes, what came back of them, and checkpoints.
+
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod support;
+
+use std::fs;
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use support::host::DEFROST;
+use support::process::gone;
+use support::server::NAME;
+use support::{Host, Server, until};
+
+/// A server under a supervisor that restores it, when it has been checkpointed and pruned.
+#[track_caller]
+fn start(host: &Host) -> Server {
+    let run = [
+        "run",
+        "--history",
+        "history",
+        "--checkpoint-every",
+        "500ms",
+        "--on-crash",
+        "restore",
+        "--keep",
+        "2",
+    ];
+    let serve = ["--", DEFROST].into_iter().chain(Server::arguments(&["--warm-mib", "16"]));
+    let mut command = host.defrost(run.into_iter().chain(serve));
+    let server = Server::started(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+    until("checkpoints and a prune", || {
+        // There is no record before the supervisor has written to it.
+        host.path("history/events").exists() && !named(&recorded(host), "history.prune").is_empty()
+    });
+    server
+}
+
+/// What the history has recorded of the supervisor's.
+#[track_caller]
+fn recorded(host: &Host) -> Vec<Value> {
+    let said = host.run(["events", "./history", "--json"]).worked();
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The fields of all events of this name.
+fn named(events: &[Value], name: &str) -> Vec<Value> {
+    events.iter().filter(|event| event["name"] == name).map(|event| event["fields"].clone()).collect()
+}
+
+#[test]
+fn a_crash_and_what_came_back_are_recorded() {
+    let Some(host) = Host::for_test("a_crash_and_what_came_back_are_recorded") else { return };
+    let mut server = start(&host);
+    let pid = server.pid;
+    server.signal(Signal::SIGKILL);
+    until("its return", || named(&recorded(&host), "supervise.restored").len() == 1);
+    let events = recorded(&host);
+    assert_eq!(named(&events, "supervise.start")[0]["pid"], pid);
+    let crash = &named(&events, "supervise.crash")[0];
+    assert_eq!((&crash["signal"], &crash["pid"], &crash["row"]), (&"SIGKILL".into(), &pid.into(), &1.into()));
+    assert!(crash["ran_us"].as_u64() > Some(1_000_000), "{crash}");
+    let back = &named(&events, "supervise.restored")[0];
+    assert_eq!((&back["pid"], &back["generation"]), (&pid.into(), &1.into()), "{back}");
+    assert!(back["took_us"].as_u64() > Some(0) && back["lost_us"].as_u64() < Some(60_000_000), "{back}");
+    assert!(back["engine"].is_string() && back["reason"].is_string(), "{back}");
+    let made = named(&events, "history.checkpoint");
+    let numbers: Vec<_> = made.iter().filter_map(|made| made["number"].as_u64()).collect();
+    assert!(numbers.contains(&back["number"].as_u64().unwrap()), "{numbers:?} {back}");
+    assert!(made.iter().any(|made| made["written_bytes"].as_u64() > Some(0) && made["took_us"].is_u64()));
+    assert!(named(&events, "history.prune").iter().any(|prune| prune["removed"].as_u64() > Some(0)));
+
+    // The restored server knows it, too.
+    let told = host.run(["events", NAME, "--json", "--name", "restore"]).worked();
+    let restore: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let cause = restore["fields"]["cause"].as_str().unwrap_or_default();
+    let expected = format!("SIGKILL ended process {pid}; checkpoint {}, made ", back["number"]);
+    assert!(cause.starts_with(&expected), "{restore}");
+    let said = host.run(["history", "history"]).worked();
+    let last = format!("checkpoint {} came back", back["number"]);
+    assert!(said.contains("last crash: ") && said.contains(&last), "{said}");
+
+    let summary = host.run(["events", "history", "--summary", "--name", "supervise.*"]).worked();
+    assert!(summary.contains("supervise.crash "), "{summary}");
+    server.process.signal(Signal::SIGTERM);
+    assert_eq!(server.process.ended().code(), Some(0));
+    assert_eq!(named(&recorded(&host), "supervise.end").len(), 1);
+    gone(pid);
+}
+
+#[test]
+fn a_crash_loop_is_recorded_until_it_is_given_up() {
+    let Some(host) = Host::for_test("a_crash_loop_is_recorded_until_it_is_given_up") else { return };
+    let options = ["--history", "history", "--checkpoint-every", "1s", "--on-crash", "restore"];
+    let run = |script: &str| {
+        let more = ["--crash-limit", "2", "--", "sh", "-c", script];
+        host.run(["run"].into_iter().chain(options).chain(more))
+    };
+    assert_eq!(run("exit 7").status, 7);
+    let names: Vec<String> = recorded(&host)
+        .iter()
+        .map(|event| event["name"].as_str().unwrap().to_owned())
+        .filter(|name| name.starts_with("supervise."))
+        .collect();
+    let crash = "supervise.crash";
+    let expected = ["start", "crash", "cold", "crash", "cold", "crash", "gave_up", "end"]
+        .map(|name| format!("supervise.{name}"));
+    assert_eq!(names, expected);
+    let events = recorded(&host);
+    let rows: Vec<_> = named(&events, crash).iter().map(|crash| crash["row"].as_u64()).collect();
+    assert_eq!(rows, [Some(1), Some(2), Some(3)]);
+    assert_eq!(named(&events, "supervise.gave_up")[0]["row"], 3);
+    assert_eq!(named(&events, crash)[0]["status"], 7);
+    let said = host.run(["history", "history"]).worked();
+    assert!(said.contains("it exited with 7") && said.contains("it stays ended"), "{said}");
+
+    // Something else lies where the record should be: the server runs all the same, and that is left alone.
+    fs::remove_file(host.path("history/events")).unwrap();
+    fs::write(host.path("history/events"), "somebody's notes").unwrap();
+    let done = run("exit 0");
+    assert_eq!(done.status, 0, "{}", done.err);
+    assert_eq!(done.err.matches("the record of events cannot be written").count(), 1, "{}", done.err);
+    assert_eq!(fs::read_to_string(host.path("history/events")).unwrap(), "somebody's notes");
+    fs::remove_file(host.path("history/events")).unwrap();
+    fs::create_dir(host.path("history/events")).unwrap();
+    assert_eq!(run("exit 7").status, 7);
+    let error = host.run(["events", "./history"]).failed(1);
+    assert!(error.contains("history/events"), "{error}");
+    fs::remove_dir(host.path("history/events")).unwrap();
+    let error = host.run(["events", "./history"]).failed(1);
+    assert!(error.contains("has no record of events"), "{error}");
+}
