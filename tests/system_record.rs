@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
@@ -15,28 +16,20 @@ use support::process::gone;
 use support::server::NAME;
 use support::{Host, Server, until};
 
-/// A server under a supervisor that restores it, when it has been checkpointed and pruned.
+/// A server under a supervisor that restores it.
 #[track_caller]
-fn start(host: &Host) -> Server {
-    let run = [
-        "run",
-        "--history",
-        "history",
-        "--checkpoint-every",
-        "500ms",
-        "--on-crash",
-        "restore",
-        "--keep",
-        "2",
-    ];
+fn start(host: &Host, every: &str) -> Server {
+    let run = ["run", "--history", "history", "--on-crash", "restore", "--keep", "2", "--checkpoint-every"];
     let serve = ["--", DEFROST].into_iter().chain(Server::arguments(&["--warm-mib", "16"]));
-    let mut command = host.defrost(run.into_iter().chain(serve));
-    let server = Server::started(command.stdout(Stdio::piped()).stderr(Stdio::null()));
-    until("checkpoints and a prune", || {
-        // There is no record before the supervisor has written to it.
-        host.path("history/events").exists() && !named(&recorded(host), "history.prune").is_empty()
-    });
-    server
+    let mut command = host.defrost(run.into_iter().chain([every]).chain(serve));
+    Server::started(command.stdout(Stdio::piped()).stderr(Stdio::null()))
+}
+
+/// Waits for an event of this name.
+#[track_caller]
+fn told(host: &Host, name: &str) {
+    // There is no record before the supervisor has written to it.
+    until(name, || host.path("history/events").exists() && !named(&recorded(host), name).is_empty());
 }
 
 /// What the history has recorded of the supervisor's.
@@ -54,10 +47,11 @@ fn named(events: &[Value], name: &str) -> Vec<Value> {
 #[test]
 fn a_crash_and_what_came_back_are_recorded() {
     let Some(host) = Host::for_test("a_crash_and_what_came_back_are_recorded") else { return };
-    let mut server = start(&host);
+    let mut server = start(&host, "500ms");
+    told(&host, "history.prune");
     let pid = server.pid;
     server.signal(Signal::SIGKILL);
-    until("its return", || named(&recorded(&host), "supervise.restored").len() == 1);
+    told(&host, "supervise.restored");
     let events = recorded(&host);
     assert_eq!(named(&events, "supervise.start")[0]["pid"], pid);
     let crash = &named(&events, "supervise.crash")[0];
@@ -132,4 +126,28 @@ fn a_crash_loop_is_recorded_until_it_is_given_up() {
     fs::remove_dir(host.path("history/events")).unwrap();
     let error = host.run(["events", "./history"]).failed(1);
     assert!(error.contains("has no record of events"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_that_does_not_come_back_is_recorded() {
+    let Some(host) = Host::for_test("a_checkpoint_that_does_not_come_back_is_recorded") else { return };
+    let mut server = start(&host, "6s");
+    told(&host, "history.checkpoint");
+    let stored =
+        named(&recorded(&host), "history.checkpoint").iter().find_map(|made| made["number"].as_u64());
+    assert_eq!(stored, Some(1));
+    let pack = fs::File::options().write(true).open(host.path("history/00000001.pack")).unwrap();
+    pack.write_all_at(b"damage", 100).unwrap();
+    fs::remove_dir_all(host.path("history/.checkout-1")).unwrap();
+    server.signal(Signal::SIGKILL);
+    told(&host, "supervise.cold");
+    let events = recorded(&host);
+    let unfit = &named(&events, "supervise.unfit")[0];
+    assert_eq!((&unfit["number"], &unfit["may_pass"]), (&1.into(), &false.into()), "{unfit}");
+    assert!(unfit["message"].as_str().unwrap().contains("00000001.pack has other contents"), "{unfit}");
+    assert!(named(&events, "supervise.restored").is_empty());
+    let said = host.run(["history", "history"]).worked();
+    assert!(said.contains("last crash: ") && said.contains("it was started cold"), "{said}");
+    server.process.signal(Signal::SIGTERM);
+    server.process.ended();
 }
