@@ -36,6 +36,7 @@ mod layout;
 mod locks;
 mod memory;
 mod obstacles;
+mod outcome;
 pub mod pager;
 mod plan;
 mod prefetch;
