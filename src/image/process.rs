@@ -68,6 +68,14 @@ pub(super) fn holder(number: u32) -> Option<Holder> {
     })
 }
 
+/// A process of this session other than its leader; none if nobody is left in it.
+pub(super) fn of_session(session: u32) -> Option<Holder> {
+    let session = i32::try_from(session).ok()?;
+    let members = procfs::process::all_processes().ok()?.flatten().filter_map(|process| process.stat().ok());
+    let mut members = members.filter(|stat| stat.session == session && stat.pid != session);
+    members.find_map(|stat| holder(u32::try_from(stat.pid).ok()?))
+}
+
 fn open(number: u32) -> Option<Process> {
     Process::new(i32::try_from(number).ok()?).ok()
 }

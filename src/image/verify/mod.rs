@@ -83,10 +83,19 @@ impl Default for VerifyOptions {
 /// ([`VerifyOptions::pid_wait`]).
 #[must_use]
 pub fn taken_pids(image: &Image, wait: Duration) -> Vec<Finding> {
-    // Only the boot is compared; the processor takes long to tell of itself.
+    pids::check(image.manifest(), &this_boot(), wait)
+}
+
+/// This host, as far as pids are concerned: the processor takes long to tell of itself.
+fn this_boot() -> Machine {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let here = Machine { boot_id: boot_id.trim_end().to_owned(), ..Machine::default() };
-    pids::check(image.manifest(), &here, wait)
+    Machine { boot_id: boot_id.trim_end().to_owned(), ..Machine::default() }
+}
+
+/// Who has a pid or tid of an image that a restore was refused just now, as far as it can still be seen.
+#[must_use]
+pub fn taker_of_pids(image: &Image) -> Finding {
+    pids::taker(image.manifest(), &this_boot())
 }
 
 /// Whether this CRIU (major, minor, sublevel) may restore an image: the finding against it, if not.

@@ -1,7 +1,8 @@
 //! Whether the process and thread numbers of the image are free. CRIU must give the same ones again, and its
 //! own message on a taken one is `Can't fork for N: File exists`, of a thread `Unable to create a thread: -17`.
 //!
-//! A number that only a session still has, with neither process, thread nor group of it left, is not seen.
+//! A number that only a session still has, with neither process, thread nor group of it left, is not seen beforehand:
+//! to find it all processes must be looked at. [`taker`] does, once a restore has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -35,6 +36,25 @@ pub(super) fn check(manifest: &Manifest, here: &Machine, wait: Duration) -> Vec<
         }
         thread::sleep(PAUSE);
     }
+}
+
+/// Who has a number that a restore was just refused.
+pub(super) fn taker(manifest: &Manifest, here: &Machine) -> Finding {
+    if let Some(finding) = check(manifest, here, Duration::ZERO).into_iter().next() {
+        return finding;
+    }
+    for number in wanted(manifest) {
+        if let Some(holder) = process::of_session(number) {
+            let Holder { pid, command, .. } = holder;
+            let taken = numbers(manifest, &BTreeSet::from([number]));
+            let what =
+                format!("{taken} held by the session of process {pid} ({command}), whose leader is gone");
+            return Finding::new(Class::Busy, what, format!("end process {pid}, or {NAMESPACE}"));
+        }
+    }
+    let pid = manifest.processes.first().map_or(0, |process| process.pid);
+    let what = format!("pid {pid}, or a thread id of it, was taken for a moment, by what is gone");
+    Finding::new(Class::Busy, what, format!("try again, or {NAMESPACE}"))
 }
 
 /// Holders by pid, 0 for one that cannot be seen, each with the numbers it holds.
