@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::EngineName;
-use crate::image::Users;
 use crate::image::folder::FolderError;
-use crate::image::verify::Finding;
+use crate::image::verify::{Finding, taker_of_pids};
+use crate::image::{Image, Users};
 
 /// Why there is no image. The process that was to be dumped goes on.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +121,15 @@ pub enum RestoreError {
         /// Why.
         source: std::io::Error,
     },
+    /// A pid or tid of the image is taken, since it was last looked at. Nothing of the image runs. In a pid namespace of
+    /// its own it would.
+    #[error("{}: {refusal}", .taker.what)]
+    PidTaken {
+        /// Who has it.
+        taker: Finding,
+        /// What was refused, in the engine's words.
+        refusal: String,
+    },
     /// The process did not run in time; it has been killed.
     #[error("the process was not restored within {0:?} and was killed")]
     Late(Duration),
@@ -141,6 +150,21 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
+    /// A refusal for a number that is taken, with who has it. What the engine made must have ended.
+    pub(super) fn pid_taken(image: &Image, refusal: String) -> Self {
+        Self::PidTaken { taker: taker_of_pids(image), refusal }
+    }
+
+    /// Who has a pid of the image, if that is what it failed at.
+    #[must_use]
+    pub fn taker(&self) -> Option<&Finding> {
+        match self {
+            Self::PidTaken { taker, .. } => Some(taker),
+            Self::Fallback { failure, .. } => failure.taker(),
+            _ => None,
+        }
+    }
+
     /// What the reader can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -156,7 +180,7 @@ impl RestoreError {
             }
             Self::Late(_) => Some("allow more time by --timeout".to_owned()),
             Self::NotRestoring(_) => Some("use --engine criu".to_owned()),
-            Self::Misfit(finding) => Some(finding.remedy.clone()),
+            Self::Misfit(finding) | Self::PidTaken { taker: finding, .. } => Some(finding.remedy.clone()),
             Self::Fallback { failure, .. } => failure.hint(),
         }
     }
@@ -166,7 +190,7 @@ impl RestoreError {
     pub fn is_of_the_host(&self) -> bool {
         use criu_driver::Error;
         match self {
-            Self::Misfit(_) => true,
+            Self::Misfit(_) | Self::PidTaken { .. } => true,
             Self::Fallback { failure, .. } => failure.is_of_the_host(),
             Self::Criu(error) => matches!(
                 error,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use criu_driver::{Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
+use criu_driver::{CauseKind, Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
 use criu_images::ImageDir;
 
 use super::{CriuEngine, Transport};
@@ -66,6 +66,9 @@ pub(super) fn restore(
             }
             Ok(RestoredProcess { pid: restored.pid, report, origin, phases })
         }
+        Err(error) if is_of_a_taken_pid(&error) => {
+            Err(RestoreError::pid_taken(order.image, error.to_string()))
+        }
         Err(error) => {
             if log_of(&error).is_some() {
                 // The log that the error names must stay.
@@ -93,4 +96,10 @@ fn by_its_statistics(whole: Vec<Phase>, work: &Path) -> Vec<Phase> {
         part("have criu restore", memory),
     ];
     all.into_iter().filter(|phase| phase.micros > 0).collect()
+}
+
+/// Whether it was refused a pid or tid, and left nothing behind.
+fn is_of_a_taken_pid(error: &criu_driver::Error) -> bool {
+    use criu_driver::Error::{Died, Failed};
+    matches!(error, Failed { cause, .. } | Died { cause: Some(cause), .. } if cause.kind == CauseKind::PidTaken)
 }

@@ -53,6 +53,11 @@ pub(super) enum Outcome {
         step: String,
         source: io::Error,
     },
+    /// Failed for the number of a thread.
+    Taken {
+        step: String,
+        source: io::Error,
+    },
     /// It is gone, or was never heard of.
     Silent,
 }
@@ -113,7 +118,11 @@ fn outcome(reader: OwnedFd, deadline: Instant) -> io::Result<Outcome> {
         0 => io::Error::other("the result was not as planned"),
         errno => io::Error::from_raw_os_error(errno),
     };
-    Ok(Outcome::Failed { step: format!("{name} ({index})"), source })
+    let name = format!("{name} ({index})");
+    if step == Step::Threads as u32 && errno == libc::EEXIST {
+        return Ok(Outcome::Taken { step: name, source });
+    }
+    Ok(Outcome::Failed { step: name, source })
 }
 
 /// Kills the child and reaps it; says how it ended.

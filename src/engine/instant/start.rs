@@ -71,7 +71,7 @@ pub(super) fn restore(
     let Ends { stand_ins, report, told } =
         if given.is_empty() { Ends::default() } else { hand_over(order, &origin)? };
     let child = Child { source: &source, plan: &plan, program, writes: &writes, stand_ins: &stand_ins };
-    let pid = child.start(&writer, deadline, order.deadline)?;
+    let pid = child.start(&writer, deadline, order.deadline).map_err(|error| or_taken(order, error))?;
     clock.lap("make the process and its descriptors");
     // With these goes our last copy of the end that the child reports to: its death shows at the other.
     let Plan { pager, large, files, .. } = plan;
@@ -91,6 +91,7 @@ pub(super) fn restore(
         failed => {
             let ended = end(pid);
             Err(match failed {
+                Ok(Outcome::Taken { step, source }) => or_taken(order, RestoreError::Start { step, source }),
                 Ok(Outcome::Failed { step, source }) => RestoreError::Start { step, source },
                 Ok(Outcome::Silent) => RestoreError::Start {
                     step: "running the restorer".to_owned(),
@@ -99,6 +100,16 @@ pub(super) fn restore(
                 _ => RestoreError::Late(order.deadline),
             })
         }
+    }
+}
+
+/// The failure to make a process or thread, which may be that its number is taken.
+fn or_taken(order: &RestoreOrder<'_>, failure: RestoreError) -> RestoreError {
+    match failure {
+        RestoreError::Start { step, source } if source.kind() == io::ErrorKind::AlreadyExists => {
+            RestoreError::pid_taken(order.image, format!("{step}: {source}"))
+        }
+        other => other,
     }
 }
 
