@@ -94,6 +94,17 @@ impl ApartArguments {
         }
     }
 
+    /// Where to restore once more, as a pid was taken after [`decide`](Self::decide) had found them free; `None` if
+    /// that is not allowed.
+    pub(super) fn decide_again(&self, failure: &RestoreFailure, by_criu: bool) -> Option<Apart> {
+        let taker = failure.taker()?.clone();
+        let namespaces = Namespaces::possible();
+        if self.pid_namespace != When::Auto || by_criu && namespaces.with_user() {
+            return None;
+        }
+        Some(Apart { namespaces, why: taker.what.clone(), taken: vec![taker] })
+    }
+
     /// What each restore is given: `base`, and for clones addresses and sockets of their own. A user who is not the
     /// image's has a folder of his own for the control socket.
     pub(super) fn parameters(

@@ -72,6 +72,17 @@ enum Verify {
     Full,
 }
 
+impl Arguments {
+    /// Up to where a restore in a namespace of its own is waited for.
+    fn wait(&self) -> Wait {
+        match (self.wait_ready || self.apart.are_clones(), self.detach) {
+            (true, _) => Wait::Ready(Duration::from_secs_f64(self.ready_timeout)),
+            (false, true) => Wait::Runs,
+            (false, false) => Wait::Report,
+        }
+    }
+}
+
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -130,40 +141,57 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
     };
     clock.watch.lap("choose the engine");
     let deadline = Duration::from_secs_f64(arguments.timeout);
-    let limit = Duration::from_secs_f64(arguments.ready_timeout);
-    if let Some(apart) = apart {
-        let wait = match (arguments.wait_ready || arguments.apart.are_clones(), arguments.detach) {
-            (true, _) => Wait::Ready(limit),
-            (false, true) => Wait::Runs,
-            (false, false) => Wait::Report,
-        };
-        let namespaces = apart.namespaces;
+    let restore_apart = |apart: &Apart, each: &[Params], clock: &mut Clock| {
+        let (namespaces, wait) = (apart.namespaces, arguments.wait());
         let order = Order { engine: &*engine, image: &image, deadline, why, namespaces, wait };
         let detach = arguments.detach || arguments.wait_ready;
-        return apart::restore(options, &order, &apart, &arguments.apart, &each, detach, &mut clock);
+        apart::restore(options, &order, apart, &arguments.apart, each, detach, clock)
+    };
+    if let Some(apart) = apart {
+        return restore_apart(&apart, &each, &mut clock);
     }
     let params = each.into_iter().next().unwrap_or_default();
     let restore = Restore { engine: &*engine, image: &image, params: &params, deadline, why, cause: None };
-    if arguments.detach || arguments.wait_ready {
-        let limit = arguments.wait_ready.then_some(limit);
-        let detached = restore.detach(limit).map_err(|error| failed(&error))?;
-        println!("{}", detached.pid);
-        if options.verbose {
-            tell_origin(detached.pid, &detached.origin);
-        }
-        clock.runs(&detached.phases);
-        if let Some(report) = &detached.report {
-            clock.ready(report);
-        }
-        if let (true, Some(report)) = (options.verbose, &detached.report) {
-            eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    attend(options, &restore, &mut clock)
+    let failure = match restore_among_others(options, &arguments, &restore, &mut clock) {
+        Ok(status) => return Ok(status),
+        Err(failure) => failure,
+    };
+    // It was free when it was looked at.
+    let Some(apart) = arguments.apart.decide_again(&failure, arguments.how.is_criu()) else {
+        return Err(failed(&failure));
+    };
+    eprintln!("defrost: {failure}; restoring in a pid namespace of its own instead");
+    let each = arguments.apart.parameters(&apart, &image, params)?;
+    clock.watch.lap("restore it among the others, in vain");
+    restore_apart(&apart, &each, &mut clock)
 }
 
-fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result<ExitCode, Failure> {
+fn restore_among_others(
+    options: &Options,
+    arguments: &Arguments,
+    restore: &Restore<'_>,
+    clock: &mut Clock,
+) -> Result<ExitCode, RestoreFailure> {
+    if !arguments.detach && !arguments.wait_ready {
+        return attend(options, restore, clock);
+    }
+    let limit = arguments.wait_ready.then(|| Duration::from_secs_f64(arguments.ready_timeout));
+    let detached = restore.detach(limit)?;
+    println!("{}", detached.pid);
+    if options.verbose {
+        tell_origin(detached.pid, &detached.origin);
+    }
+    clock.runs(&detached.phases);
+    if let Some(report) = &detached.report {
+        clock.ready(report);
+    }
+    if let (true, Some(report)) = (options.verbose, &detached.report) {
+        eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result<ExitCode, RestoreFailure> {
     let clock = std::cell::RefCell::new(clock);
     let runs = &mut |pid, origin: &Origin, phases: &[Phase]| {
         if options.verbose {
@@ -178,7 +206,7 @@ fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result
         }
     };
     let ending = restore.attend(runs, ready);
-    Ok(ExitCode::from(ending.map_err(|error| failed(&error))?.status()))
+    Ok(ExitCode::from(ending?.status()))
 }
 
 pub(super) fn tell_origin(pid: i32, origin: &Origin) {

@@ -17,6 +17,7 @@ use crate::engine::channel::Report;
 use crate::engine::{self, Engine, RestoreOrder};
 use crate::image::Image;
 use crate::image::manifest::Phase;
+use crate::image::verify::Finding;
 use crate::wake::{Origin, Params};
 
 /// How long a process that has reported a failure may take to exit.
@@ -94,6 +95,16 @@ pub enum RestoreFailure {
 }
 
 impl RestoreFailure {
+    /// Who has a pid of the image, if that is what it failed at: nothing runs, and in a pid namespace of its own it
+    /// would.
+    #[must_use]
+    pub fn taker(&self) -> Option<&Finding> {
+        match self {
+            Self::Engine(error) => error.taker(),
+            _ => None,
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
