@@ -13,22 +13,17 @@ use nix::sys::wait::WaitPidFlag;
 use nix::unistd::{getegid, geteuid};
 
 use super::attend::{Ending, wait_for};
-use super::inner::Inner;
 pub use super::inner::Wait;
-use super::link::Link;
+use super::inner::{Inner, SLACK};
 pub use super::member::Up;
-use super::member::{Member, State};
-use super::namespace::{NamespaceError, Namespaces};
+use super::member::{Forked, Member, State};
+use super::namespace::Namespaces;
 use super::restore::{Restore, RestoreFailure};
 use super::signals::{HeldBack, Signals};
-use super::subject::Supervised;
 use crate::engine::Engine;
 use crate::image::Image;
-use crate::sys::process::{Fork, exit_now};
+use crate::sys::process::exit_now;
 use crate::wake::Params;
-
-/// How much longer than all that a namespace has deadlines for its supervisor waits.
-const SLACK: Duration = Duration::from_secs(30);
 
 /// What to restore, each time.
 #[derive(Debug)]
@@ -109,20 +104,14 @@ impl Clones {
         let user = (geteuid().as_raw(), getegid().as_raw());
         let mut members = Vec::with_capacity(params.len());
         for (number, params) in (1..).zip(params) {
-            let (link, inner_link) = Link::pair().map_err(|error| whole(error.into()))?;
-            match order.namespaces.fork().map_err(|error: NamespaceError| whole(error.into()))? {
-                Fork::Child => {
-                    drop(link);
+            match Member::fork(number, order.namespaces).map_err(whole)? {
+                Forked::Inside(link) => {
                     let Order { engine, image, deadline, why, namespaces, wait } = *order;
                     let restore = Restore { engine, image, params, deadline, why, cause: None };
                     let inner = Inner { restore, wait, namespaces, user };
-                    exit_now(inner.live(inner_link, held).into())
+                    exit_now(inner.live(link, held).into())
                 }
-                Fork::Parent(pid) => {
-                    let init = Supervised::new(pid.as_raw()).map_err(|error| whole(error.into()))?;
-                    let (state, ended, released) = (State::Waiting, None, false);
-                    members.push(Member { number, init, link, state, ended, released });
-                }
+                Forked::Outside(member) => members.push(*member),
             }
         }
         let signals = Signals::watch().map_err(|error| whole(error.into()))?;

@@ -23,6 +23,9 @@ use crate::sys::descriptors::close_inherited;
 /// The exit status of a namespace in which nothing could be restored.
 const FAILED: u8 = 1;
 
+/// How much longer than all that a namespace has deadlines for its supervisor waits.
+pub(super) const SLACK: Duration = Duration::from_secs(30);
+
 /// Up to where a restore is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {

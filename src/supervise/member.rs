@@ -9,9 +9,11 @@ use nix::unistd::Pid;
 
 use super::attend::Ending;
 use super::link::{Failed, Link, Told};
+use super::namespace::Namespaces;
 use super::restore::RestoreFailure;
 use super::subject::Supervised;
 use crate::engine::channel::Report;
+use crate::sys::process::Fork;
 use crate::wake::Origin;
 
 /// A process that runs in a namespace of its own.
@@ -50,6 +52,14 @@ pub(super) struct Member {
     pub(super) released: bool,
 }
 
+/// Which side of a fork into a namespace this is.
+pub(super) enum Forked {
+    /// Process 1 of the namespace, with its end of the link to its supervisor.
+    Inside(Link),
+    /// The supervisor.
+    Outside(Box<Member>),
+}
+
 #[derive(Debug)]
 pub(super) enum State {
     Waiting,
@@ -64,6 +74,19 @@ pub(super) enum State {
 }
 
 impl Member {
+    /// Forks into these namespaces. Watched signals must be held back, and the caller must have one thread.
+    pub(super) fn fork(number: usize, namespaces: Namespaces) -> Result<Forked, RestoreFailure> {
+        let (link, inner) = Link::pair()?;
+        match namespaces.fork()? {
+            Fork::Child => Ok(Forked::Inside(inner)),
+            Fork::Parent(pid) => {
+                let init = Supervised::new(pid.as_raw())?;
+                let (state, ended, released) = (State::Waiting, None, false);
+                Ok(Forked::Outside(Box::new(Self { number, init, link, state, ended, released })))
+            }
+        }
+    }
+
     /// Takes what process 1 has told, if it has by now.
     pub(super) fn hear(&mut self) -> io::Result<()> {
         self.state = match self.link.told() {
