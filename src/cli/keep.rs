@@ -184,7 +184,9 @@ impl Past for Stored<'_> {
             .history
             .checked_out(number)
             .map_err(|error| Unfit { text: error.to_string(), may_pass: !error.is_of_the_image() })?;
-        let wanted = VerifyOptions { capabilities: capabilities_of_child(), ..VerifyOptions::default() };
+        // Taken pids lead to a namespace.
+        let capabilities = capabilities_of_child();
+        let wanted = VerifyOptions { capabilities, pids: false, ..VerifyOptions::default() };
         let findings = verify(&image, &wanted);
         if !findings.is_empty() {
             let may_pass = !findings.iter().any(|finding| finding.class.is_of_the_image());

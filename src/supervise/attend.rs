@@ -169,7 +169,8 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() }
 }
 
-fn forward(supervised: &Supervised, signal: Signal) {
+/// Hands a signal on; one that stops stops this process too.
+pub(super) fn forward(supervised: &Supervised, signal: Signal) {
     match signal {
         Signal::SIGCHLD => {}
         // The process is alone in its session, where the kernel ignores SIGTSTP: stop both by SIGSTOP.

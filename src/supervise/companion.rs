@@ -36,9 +36,9 @@ impl fmt::Debug for Companion<'_> {
 }
 
 impl<'a> Companion<'a> {
-    /// Starts the companion of `supervised`. One that cannot be started is told of, and missing.
-    pub(super) fn start(make: &'a dyn Fn(i32) -> Command, supervised: &Supervised) -> Self {
-        let mut companion = Self { make, supervised: supervised.pid(), pid: None, left: ATTEMPTS };
+    /// Starts the companion of the process of this pid. One that cannot be started is told of, and missing.
+    pub(super) fn start(make: &'a dyn Fn(i32) -> Command, supervised: i32) -> Self {
+        let mut companion = Self { make, supervised, pid: None, left: ATTEMPTS };
         companion.spawn();
         companion
     }

@@ -9,24 +9,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::attend::{Ending, attend_with, become_subreaper, report_while_attending, wait_for};
-use super::companion::Companion;
+use super::attend::{Ending, become_subreaper, wait_for};
 use super::course::{Course, Step};
-use super::restore::{EXIT, Restore, RestoreFailure};
-use super::run::{Launch, RunError, guard_of, pass_low_pids, start};
+use super::restore::Restore;
+use super::run::{Launch, RunError, pass_low_pids, start};
+use super::server::{Returned, Server, bring_back};
 use super::signals::Signals;
 use super::subject::Supervised;
 use super::told::{self, Back, Crash, in_words};
 use crate::engine::Engine;
-use crate::engine::channel::{Report, ReportReader};
 use crate::events::Draft;
 use crate::image::Image;
 use crate::wake::Params;
 
 /// How long a restore may take until the server runs.
 const RESTORE: Duration = Duration::from_secs(60);
-/// How long it may take from then on until it is ready.
-const READY: Duration = Duration::from_secs(60);
 
 /// The checkpoints of the server that runs.
 pub trait Past {
@@ -43,7 +40,7 @@ pub trait Past {
 /// A checkpoint that can be restored.
 #[derive(Debug)]
 pub struct Brought {
-    /// It, verified.
+    /// It, verified but for whether its pids are free.
     pub image: Image,
     /// What restores it.
     pub engine: Box<dyn Engine>,
@@ -97,11 +94,11 @@ fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
     let mut signals = Signals::watch()?;
     let floor = lasting.past.and_then(|past| past.complete().last().copied()).unwrap_or(0);
     let mut course = Course::new(lasting.limit, floor);
-    let mut supervised = start(launch)?;
-    (lasting.tell)(told::start(supervised.pid()));
+    let mut server = Server::Beside(start(launch)?);
+    (lasting.tell)(told::start(server.pid()));
     loop {
-        let (pid, since) = (supervised.pid(), Instant::now());
-        let (ending, at) = attend_one(&mut signals, &supervised, lasting)?;
+        let (pid, since) = (server.pid(), Instant::now());
+        let (ending, at) = server.attend(&mut signals, lasting)?;
         if !is_crash(ending) || signals.asked_to_end() {
             return Ok(ending);
         }
@@ -116,24 +113,10 @@ fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
         let Some(past) = lasting.past else { return Ok(ending) };
         let again = Again { launch, past, tell: lasting.tell, crash };
         match again.start(&mut signals, &mut course)? {
-            Some(again) => supervised = again,
+            Some(again) => server = again,
             None => return Ok(ending),
         }
     }
-}
-
-/// How the process ended, and when: what its companion may do after that can take its time.
-fn attend_one(
-    signals: &mut Signals,
-    supervised: &Supervised,
-    lasting: &Lasting<'_>,
-) -> io::Result<(Ending, Instant)> {
-    let guard = guard_of(supervised)?;
-    let mut companion = Companion::start(lasting.beside, supervised);
-    let ending = attend_with(signals, supervised, guard, &mut companion)?;
-    let at = Instant::now();
-    drop(companion);
-    Ok((ending, at))
 }
 
 /// The server once more.
@@ -146,7 +129,7 @@ struct Again<'a> {
 
 impl Again<'_> {
     /// Tries until it runs; none if it is to stay ended.
-    fn start(&self, signals: &mut Signals, course: &mut Course) -> Result<Option<Supervised>, RunError> {
+    fn start(&self, signals: &mut Signals, course: &mut Course) -> Result<Option<Server>, RunError> {
         loop {
             let (step, pause) = course.next(&self.past.complete());
             rest(signals, pause)?;
@@ -165,14 +148,14 @@ impl Again<'_> {
                     let started = start(self.launch);
                     (self.tell)(told::cold(pause, started.as_ref().map(Supervised::pid)));
                     match started {
-                        Ok(supervised) => return Ok(Some(supervised)),
+                        Ok(supervised) => return Ok(Some(Server::Beside(supervised))),
                         Err(error) => tracing::error!("{error}"),
                     }
                 }
                 Step::Restore(number) => {
                     let begun = Instant::now();
                     match self.restore(signals, number, pause) {
-                        Ok(supervised) => return Ok(Some(supervised)),
+                        Ok(server) => return Ok(Some(server)),
                         Err(Unfit { text, may_pass }) => {
                             tracing::error!("checkpoint {number} does not come back: {text}");
                             (self.tell)(told::unfit(number, may_pass, begun.elapsed(), &text));
@@ -187,7 +170,7 @@ impl Again<'_> {
     }
 
     /// A checkpoint restored, when it has said that it is ready.
-    fn restore(&self, signals: &mut Signals, number: u64, pause: Duration) -> Result<Supervised, Unfit> {
+    fn restore(&self, signals: &mut Signals, number: u64, pause: Duration) -> Result<Server, Unfit> {
         let begun = Instant::now();
         let Brought { image, engine, why } = self.past.bring(number)?;
         let params = Params::default();
@@ -201,48 +184,19 @@ impl Again<'_> {
             why: &why,
             cause: Some(&cause),
         };
-        let failed = |error: RestoreFailure| Unfit { text: error.to_string(), may_pass: true };
-        let system = |error: io::Error| Unfit { text: error.to_string(), may_pass: true };
-        let restored = restore.start(true, false).map_err(failed)?;
-        let supervised = Supervised::new(restored.pid).map_err(system)?;
-        let generation = match restored.report.map(|reader| ready(signals, &supervised, reader)) {
-            None => None,
-            Some(Ok(report)) => Some(report.generation),
-            Some(Err(why)) => {
-                end(&supervised).map_err(system)?;
-                return Err(Unfit { text: format!("it did not become ready: {why}"), may_pass: true });
-            }
-        };
-        let (took, origin) = (begun.elapsed(), &restored.origin);
+        let returned = bring_back(signals, &restore).map_err(|text| Unfit { text, may_pass: true })?;
+        let Returned { server, origin, report } = returned;
+        let (took, pid, origin) = (begun.elapsed(), server.pid(), &origin);
+        let generation = report.map(|report| report.generation);
         tracing::warn!(
             number,
             generation,
-            "checkpoint {number} is back as process {} after {} ms, by {origin}",
-            restored.pid,
+            "checkpoint {number} is back as process {pid} after {} ms, by {origin}",
             took.as_millis(),
         );
-        let pid = restored.pid;
         (self.tell)(told::restored(&Back { number, pid, lost, pause, took, generation, origin }));
-        Ok(supervised)
+        Ok(server)
     }
-}
-
-/// The report of a process that is ready, or why it is not.
-fn ready(signals: &mut Signals, supervised: &Supervised, reader: ReportReader) -> Result<Report, String> {
-    match report_while_attending(signals, supervised, reader, Some(Instant::now() + READY)) {
-        Ok(Some(report)) if report.failures.is_empty() => Ok(report),
-        Ok(Some(report)) => Err(report.failures.join("; ")),
-        Ok(None) => Err("it has ended".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Ends a restored process that is of no use.
-fn end(supervised: &Supervised) -> io::Result<()> {
-    if !super::guard::ends_within(supervised, EXIT) {
-        supervised.signal(Signal::SIGKILL);
-    }
-    super::restore::reap(supervised.pid()).map(drop)
 }
 
 /// Waits this long, or until it is asked to end.

@@ -24,7 +24,7 @@ use crate::wake::{Origin, Params};
 pub(super) const EXIT: Duration = Duration::from_secs(5);
 
 /// What to restore, and for how long to wait.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Restore<'a> {
     /// What restores.
     pub engine: &'a dyn Engine,

@@ -65,6 +65,14 @@ impl std::fmt::Debug for Signals {
     }
 }
 
+fn delivery(signals: impl IntoIterator<Item = Signal>) -> io::Result<SignalDelivery<UnixStream, SignalOnly>> {
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    write.set_nonblocking(true)?;
+    let numbers = signals.into_iter().map(|signal| signal as i32);
+    SignalDelivery::with_pipe(read, write, SignalOnly, numbers)
+}
+
 impl Signals {
     /// Takes the forwarded signals and SIGCHLD over from their default actions, for the rest of the process's
     /// life. Programs that it starts get the default actions back by exec.
@@ -72,12 +80,17 @@ impl Signals {
     /// # Errors
     /// The kernel's own.
     pub fn watch() -> io::Result<Self> {
-        let (read, write) = UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        write.set_nonblocking(true)?;
-        let numbers = watched().map(|signal| signal as i32);
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers)?;
-        Ok(Self { delivery, asked_to_end: false })
+        Ok(Self { delivery: delivery(watched())?, asked_to_end: false })
+    }
+
+    /// In a forked process: lets go of what the parent watches, before its descriptors are closed here, since handlers
+    /// write to them. What arrives is lost until there is another [`Signals`].
+    ///
+    /// # Errors
+    /// The kernel's own; nothing has changed then.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        self.delivery = delivery(None)?;
+        Ok(())
     }
 
     /// The signals that have arrived since the last call.
