@@ -11,7 +11,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use defrost::sys::process::in_own_session;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::apart::{namespaces, nothing_is_left};
@@ -116,49 +115,6 @@ fn an_image_whose_pids_are_taken_gets_a_namespace_of_its_own() {
     let never = host.run(["restore", "img", "--pid-namespace", "never"]).failed(3);
     assert!(never.contains(&held) && never.contains("--pid-namespace always"), "{never}");
     assert!(lives(stranger.pid()), "it is left alone");
-}
-
-/// Has this pid kept by a session only, with neither a process nor a group of that number: such a one is not seen
-/// beforehand, like one that is taken right after the look.
-#[track_caller]
-fn kept_by_a_session(host: &Host, pid: i32) {
-    let mut command = host.at_home(Command::new("bash"));
-    command.args(["-c", "set -m; sleep 1234 &"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut leader = Running::start_as(pid, in_own_session(&mut command));
-    assert!(leader.ended().success());
-    until("the end of the leader", || state(pid).is_none());
-}
-
-#[test]
-fn a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too() {
-    let name = "a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too";
-    let Some(host) = Host::for_test(name) else { return };
-    let dumped = dumped(&host, &["--exit-with", "7"]);
-    kept_by_a_session(&host, dumped.pid);
-    let held = format!("pid {} is held by the session of process ", dumped.pid);
-    let elsewhere = "restoring in a pid namespace of its own instead";
-    for engine in ["instant", "criu", "auto"] {
-        let arguments = ["-v", "restore", "img", "--engine", engine, "--wait-ready"];
-        let done = Done::of(&mut host.defrost(arguments));
-        assert!(done.err.contains(&held) && done.err.contains(elsewhere), "{}", done.err);
-        assert!(done.err.contains("File exists"), "the engine's own words: {}", done.err);
-        let pid: i32 = done.worked().parse().unwrap();
-        assert_eq!(info(dumped.http)["pid"], dumped.pid);
-        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
-        until("the end of the server", || TcpStream::connect(("127.0.0.1", dumped.http)).is_err());
-
-        let mut supervisor = Running::start(&mut host.defrost(["restore", "img", "--engine", engine]));
-        requests(dumped.echo, 1);
-        supervisor.signal(Signal::SIGTERM);
-        assert_eq!(supervisor.ended().code(), Some(7), "the server's own status");
-
-        let never = ["restore", "img", "--engine", engine, "--pid-namespace", "never", "--detach"];
-        let never = host.run(never).failed(3);
-        assert!(never.contains(&held) && never.contains("--pid-namespace always"), "{never}");
-    }
-    let kept = fs::read_dir(host.folder()).unwrap().map(|entry| entry.unwrap().file_name());
-    let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("defrost-restore-")).collect();
-    assert!(kept.is_empty(), "no log is kept where the cause is known: {kept:?}");
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! Tier 2: pids that are taken when nobody has looked: between the look and the restore, and after a crash.
+
+#![allow(clippy::unwrap_used, reason = "a test says by a panic what is wrong")]
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod support;
+
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use defrost::sys::process::in_own_session;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::apart::nothing_is_left;
+use support::client::requests;
+use support::host::{DEFROST, Done};
+use support::process::{Running, children, gone, lives, state};
+use support::server::NAME;
+use support::{Host, Server, info, until, within};
+
+/// How long a checkpoint or a return may take on a busy host.
+const LONG: Duration = Duration::from_secs(90);
+
+/// Has this pid kept by a session only, with neither a process nor a group of that number: such a one is not seen
+/// beforehand, like one that is taken right after the look.
+#[track_caller]
+fn kept_by_a_session(host: &Host, pid: i32) {
+    let mut command = host.at_home(Command::new("bash"));
+    command.args(["-c", "set -m; sleep 1234 &"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut leader = Running::start_as(pid, in_own_session(&mut command));
+    assert!(leader.ended().success());
+    until("the end of the leader", || state(pid).is_none());
+}
+
+#[test]
+fn a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too() {
+    let name = "a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too";
+    let Some(host) = Host::for_test(name) else { return };
+    let dumped = Server::start(&host, &["--exit-with", "7"]).checkpoint(&host, "img");
+    kept_by_a_session(&host, dumped.pid);
+    let held = format!("pid {} is held by the session of process ", dumped.pid);
+    let elsewhere = "restoring in a pid namespace of its own instead";
+    for engine in ["instant", "criu", "auto"] {
+        let arguments = ["-v", "restore", "img", "--engine", engine, "--wait-ready"];
+        let done = Done::of(&mut host.defrost(arguments));
+        assert!(done.err.contains(&held) && done.err.contains(elsewhere), "{}", done.err);
+        assert!(done.err.contains("File exists"), "the engine's own words: {}", done.err);
+        let pid: i32 = done.worked().parse().unwrap();
+        assert_eq!(info(dumped.http)["pid"], dumped.pid);
+        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+        until("the end of the server", || TcpStream::connect(("127.0.0.1", dumped.http)).is_err());
+
+        let mut supervisor = Running::start(&mut host.defrost(["restore", "img", "--engine", engine]));
+        requests(dumped.echo, 1);
+        supervisor.signal(Signal::SIGTERM);
+        assert_eq!(supervisor.ended().code(), Some(7), "the server's own status");
+
+        let never = ["restore", "img", "--engine", engine, "--pid-namespace", "never", "--detach"];
+        let never = host.run(never).failed(3);
+        assert!(never.contains(&held) && never.contains("--pid-namespace always"), "{never}");
+    }
+    let kept = fs::read_dir(host.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("defrost-restore-")).collect();
+    assert!(kept.is_empty(), "no log is kept where the cause is known: {kept:?}");
+}
+
+/// The child of a process whose command line has this word.
+fn child_with(word: &str, parent: i32) -> Option<i32> {
+    let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    children(parent).into_iter().find(|pid| line(pid).split('\0').any(|part| part == word))
+}
+
+/// The server that a supervisor attends in a namespace.
+fn contained(supervisor: i32) -> Option<i32> {
+    let name = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let init = children(supervisor).into_iter().find(|pid| name(pid) == "defrost-init\n")?;
+    child_with("serve", init)
+}
+
+/// A server that is checkpointed as it goes and comes back after a crash.
+struct Kept {
+    host: Host,
+    server: Server,
+}
+
+impl Kept {
+    #[track_caller]
+    fn start(host: Host) -> Self {
+        let run = ["run", "--history", "history", "--checkpoint-every", "500ms", "--on-crash", "restore"];
+        let serve = Server::arguments(&["--warm-mib", "4", "--exit-with", "7"]);
+        let serve = ["--", DEFROST].into_iter().chain(serve);
+        let mut command = host.defrost(run.into_iter().chain(serve));
+        command.stdout(Stdio::piped()).stderr(File::create(host.path("log")).unwrap());
+        Self { server: Server::started(&mut command), host }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.host.path("log")).unwrap()
+    }
+
+    fn last(&self) -> u64 {
+        let said = self.host.run(["history", "history", "--json"]).out;
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap_or_default();
+        listed.last().and_then(|entry| entry["number"].as_u64()).unwrap_or(0)
+    }
+
+    #[track_caller]
+    fn is_checkpointed(&self) {
+        let before = self.last();
+        assert!(within(LONG, || self.last() > before), "no checkpoint after {before}: {}", self.log());
+    }
+
+    /// Kills the server, which has this pid here, and does something when its pid is free, before it comes back.
+    #[track_caller]
+    fn crash<T>(&self, pid: i32, meanwhile: impl FnOnce() -> T) -> T {
+        let supervisor = self.server.process.pid();
+        // The supervisor waits for the end of the process beside the server before it restores.
+        let beside = child_with("beside", supervisor).expect("there is a process beside the server");
+        kill(Pid::from_raw(beside), Signal::SIGSTOP).unwrap();
+        until("its stop", || state(beside) == Some('T'));
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        gone(pid);
+        let done = meanwhile();
+        kill(Pid::from_raw(beside), Signal::SIGCONT).unwrap();
+        let returned = || TcpStream::connect(("127.0.0.1", self.server.http)).is_ok();
+        assert!(within(LONG, returned), "it does not come back: {}", self.log());
+        done
+    }
+}
+
+#[test]
+fn after_a_crash_it_comes_back_though_its_pid_is_taken() {
+    let name = "after_a_crash_it_comes_back_though_its_pid_is_taken";
+    let Some(host) = Host::for_test(name) else { return };
+    let mut kept = Kept::start(host);
+    let (pid, http, supervisor) = (kept.server.pid, kept.server.http, kept.server.process.pid());
+    kept.is_checkpointed();
+    let stranger = kept.crash(pid, || Running::start_as(pid, Command::new("sleep").arg("1234")));
+    let own = info(http);
+    assert_eq!((&own["pid"], own["generation"].as_u64() > Some(0)), (&pid.into(), true), "{own}");
+    let log = kept.log();
+    let held = format!("pid {pid} is held by process {pid} (sleep 1234)");
+    assert!(log.contains(&held) && log.contains("in a pid namespace of its own"), "{log}");
+    let outside = contained(supervisor).expect("it is in a namespace");
+    assert!(log.contains(&format!("is back as process {outside} ")), "{log}");
+    assert!(kept.host.run(["status", NAME]).worked().contains("generation "));
+
+    // It is checkpointed there too, and comes back from that, again beside the other.
+    kept.is_checkpointed();
+    kept.crash(outside, || ());
+    let again = info(http);
+    assert!(again["generation"].as_u64() > own["generation"].as_u64(), "{again}: {}", kept.log());
+    let outside = contained(supervisor).expect("it is in a namespace");
+    assert_ne!(outside, pid);
+    kept.is_checkpointed();
+
+    // Where it was at first, once that is free.
+    drop(stranger);
+    gone(pid);
+    kept.crash(outside, || ());
+    assert_eq!(contained(supervisor), None, "{}", kept.log());
+    assert!(children(supervisor).contains(&pid), "{}", kept.log());
+    assert!(!kept.log().contains("starting cold"), "{}", kept.log());
+    kept.server.process.signal(Signal::SIGTERM);
+    assert_eq!(kept.server.process.ended().code(), Some(7), "the server's own status");
+    gone(pid);
+}
+
+#[test]
+fn a_server_in_a_namespace_ends_as_it_would_elsewhere() {
+    let Some(host) = Host::for_test("a_server_in_a_namespace_ends_as_it_would_elsewhere") else { return };
+    let mut kept = Kept::start(host);
+    let (pid, http, supervisor) = (kept.server.pid, kept.server.http, kept.server.process.pid());
+    kept.is_checkpointed();
+    // Taken between the look and the restore.
+    kept.crash(pid, || kept_by_a_session(&kept.host, pid));
+    assert_eq!(info(http)["pid"], pid);
+    assert!(kept.log().contains("is held by the session of process "), "{}", kept.log());
+    contained(supervisor).expect("it is in a namespace");
+    kept.server.process.signal(Signal::SIGTERM);
+    assert_eq!(kept.server.process.ended().code(), Some(7), "the server's own status");
+    assert!(TcpStream::connect(("127.0.0.1", http)).is_err(), "nothing is left");
+}
+
+#[test]
+fn a_server_in_a_namespace_ends_with_its_supervisor() {
+    let Some(host) = Host::for_test("a_server_in_a_namespace_ends_with_its_supervisor") else { return };
+    let mut kept = Kept::start(host);
+    kept.is_checkpointed();
+    let pid = kept.server.pid;
+    let stranger = kept.crash(pid, || Running::start_as(pid, Command::new("sleep").arg("1234")));
+    contained(kept.server.process.pid()).expect("it is in a namespace");
+    kept.server.process.signal(Signal::SIGKILL);
+    kept.server.process.ended();
+    nothing_is_left(&kept.host);
+    assert!(lives(stranger.pid()), "it is left alone");
+}
