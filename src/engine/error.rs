@@ -101,6 +101,9 @@ pub enum RestoreError {
     /// CRIU is missing, or failed.
     #[error(transparent)]
     Criu(#[from] criu_driver::Error),
+    /// There is no folder for CRIU's log. Nothing was started.
+    #[error("no folder for criu's log: {0}")]
+    Work(#[source] std::io::Error),
     /// The pipes to the restored process could not be made.
     #[error("the parameters could not be handed over: {0}")]
     Parameters(#[source] std::io::Error),
@@ -171,6 +174,7 @@ impl RestoreError {
         match self {
             Self::Criu(error) => with_log(error.hint().map(str::to_owned), log_of(error)),
             Self::Parameters(_) => Some("check the limits on descriptors and pipes".to_owned()),
+            Self::Work(_) => Some("name a folder that can be written to by TMPDIR".to_owned()),
             Self::NoParameters => Some("restore it without arguments, --set and --env".to_owned()),
             Self::Unsupported(_) | Self::Start { .. } => {
                 Some("as root, use --engine criu, which restores the same image".to_owned())

@@ -4,6 +4,7 @@
 mod dump;
 mod restore;
 mod wakeup;
+mod work;
 
 use std::path::Path;
 

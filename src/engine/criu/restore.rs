@@ -6,6 +6,7 @@ use std::path::Path;
 use criu_driver::{CauseKind, Cli, InheritFd, RestoreOptions, Rpc, Transport as _};
 use criu_images::ImageDir;
 
+use super::work::WorkFolder;
 use super::{CriuEngine, Transport};
 use crate::engine::channel::Handover;
 use crate::engine::error::log_of;
@@ -34,9 +35,7 @@ pub(super) fn restore(
         cause: order.cause.map(str::to_owned),
         ..Origin::default()
     };
-    // Parallel restores share the image folder, which may be read-only: CRIU's log goes elsewhere.
-    let work =
-        tempfile::Builder::new().prefix("defrost-restore-").tempdir().map_err(RestoreError::Parameters)?;
+    let work = WorkFolder::create().map_err(RestoreError::Work)?;
     let mut options = RestoreOptions::new(order.image.path());
     options.work_folder = Some(work.path().to_owned());
     options.sibling = true;
@@ -72,7 +71,7 @@ pub(super) fn restore(
         Err(error) => {
             if log_of(&error).is_some() {
                 // The log that the error names must stay.
-                let _ = work.keep();
+                work.keep();
             }
             Err(error.into())
         }
