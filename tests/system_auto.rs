@@ -5,7 +5,9 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 
 use defrost::image::manifest::{MANIFEST_NAME, Manifest};
 use support::client::requests;
@@ -176,4 +178,44 @@ fn a_file_for_times_that_cannot_be_is_told_before_anything_starts() {
     assert!(!lives(dumped.pid));
     let done = host.run(["restore", "img", "--clones", "2", "--timings", "./timings"]);
     assert!(done.status == 2 && done.err.contains("cannot be used with"), "{}", done.err);
+}
+
+/// A CRIU under which each restore fails: a file of the image goes away when it begins.
+fn failing(host: &Host, image: &Path) -> PathBuf {
+    let path = host.path("failing-criu");
+    let lose = format!("mv {0}/mm-*.img {0}/../lost", image.display());
+    let script =
+        format!("#!/bin/sh\ncase \"$*\" in *swrk*) {lose};; esac\nexec {} \"$@\"\n", host.criu.display());
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_logs_of_the_last_failures_stay_where_the_error_says() {
+    let name = "the_logs_of_the_last_failures_stay_where_the_error_says";
+    let Some(host) = Host::for_test(name) else { return };
+    let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
+    fs::create_dir(host.path("lost")).unwrap();
+    let criu = failing(&host, &dumped.image);
+    let elsewhere = host.path("defrost-restore-of-another-user");
+    fs::create_dir(&elsewhere).unwrap();
+    chown(&elsewhere, Some(65534), None).unwrap();
+    let mut logs = Vec::new();
+    for _ in 0..7 {
+        let mut command = host.defrost(["restore", "img", "--engine", "criu", "--detach"]);
+        let failed = Done::of(command.env("DEFROST_CRIU", &criu)).failed(1);
+        let (_, log) = failed.split_once("criu's log: ").unwrap_or_else(|| panic!("{failed}"));
+        logs.push(PathBuf::from(log.trim_end()));
+        for entry in fs::read_dir(host.path("lost")).unwrap() {
+            let path = entry.unwrap().path();
+            fs::rename(&path, dumped.image.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let there: Vec<_> = logs.iter().map(|log| log.is_file()).collect();
+    assert_eq!(there, [false, false, true, true, true, true, true], "{logs:?}");
+    assert!(logs[6].starts_with(host.folder()) && fs::metadata(&logs[6]).unwrap().len() > 0);
+    assert!(!logs[0].parent().unwrap().exists() && elsewhere.exists());
+    host.run(["restore", "img", "--engine", "criu", "--wait-ready"]).worked();
+    end(dumped.pid);
 }
