@@ -228,4 +228,17 @@ mod tests {
         };
         assert!(!RestoreError::Criu(failure).hint().unwrap().contains("log:"));
     }
+
+    #[test]
+    fn who_has_a_pid_is_known_through_a_fallback_and_told() {
+        let image = Image::pretend("/img".as_ref(), crate::image::manifest::tests::manifest());
+        let taken = RestoreError::pid_taken(&image, "making process 7: File exists".to_owned());
+        let hint = taken.hint().unwrap();
+        assert!(hint.contains("--pid-namespace always"), "{hint}");
+        let failure = RestoreError::Fallback { reason: "so".to_owned(), failure: Box::new(taken) };
+        let text = failure.to_string();
+        assert!(failure.is_of_the_host() && text.contains(": making process 7: File exists"), "{text}");
+        assert!(failure.taker().is_some_and(|taker| text.starts_with(&taker.what)), "{text}");
+        assert!(RestoreError::NoParameters.taker().is_none());
+    }
 }
