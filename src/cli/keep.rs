@@ -47,7 +47,8 @@ pub(super) struct KeepArguments {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     keep: u32,
     /// What happens when the server dies by a signal or an error: the supervisor ends as well, or the last complete
-    /// checkpoint of this run is restored. `defrost events DIR` tells of each crash and what came back
+    /// checkpoint of this run is restored, in a pid namespace of its own if others have its pids by then. `defrost events
+    /// DIR` tells of each crash and what came back
     #[arg(long, value_enum, default_value_t = OnCrash::End, requires_if("restore", "history"))]
     on_crash: OnCrash,
     /// So many crashes in a row, with no new checkpoint in between, lead to a cold start; after as many cold starts
