@@ -162,6 +162,9 @@ mod tests {
         assert!(named(outcome_of(3, libc::ENOMEM)).starts_with("mapping memory (7): "));
         assert!(named(outcome_of(OWN_STEPS + 5, libc::ENOENT)).starts_with("making descriptor (7): "));
         assert_eq!(named(outcome_of(4, 0)), "reading pages (7): the result was not as planned");
+        let threads = Step::Threads as u32;
+        assert!(matches!(outcome_of(threads, libc::EEXIST), Outcome::Taken { .. }));
+        assert!(named(outcome_of(3, libc::EEXIST)).starts_with("mapping memory (7): "), "no number");
     }
 
     #[test]
