@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use support::apart::nothing_is_left;
 use support::client::requests;
 use support::host::{DEFROST, Done};
-use support::process::{Running, children, gone, lives, state};
+use support::process::{Running, children, end, gone, lives, state};
 use support::server::NAME;
 use support::{Host, Server, info, until, within};
 
@@ -34,6 +34,11 @@ fn kept_by_a_session(host: &Host, pid: i32) {
     until("the end of the leader", || state(pid).is_none());
 }
 
+#[track_caller]
+fn nothing_listens(port: u16) {
+    until("the end of the server", || TcpStream::connect(("127.0.0.1", port)).is_err());
+}
+
 #[test]
 fn a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too() {
     let name = "a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too";
@@ -44,13 +49,24 @@ fn a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too() {
     let elsewhere = "restoring in a pid namespace of its own instead";
     for engine in ["instant", "criu", "auto"] {
         let arguments = ["-v", "restore", "img", "--engine", engine, "--wait-ready"];
-        let done = Done::of(&mut host.defrost(arguments));
+        let mut done = Done::of(&mut host.defrost(arguments));
+        // On a busy host others may have a thread id of the image for a while, which is seen beforehand.
+        let by_others = |done: &Done| done.status == 0 && !done.err.contains(elsewhere);
+        for _ in 0..20 {
+            if !by_others(&done) {
+                break;
+            }
+            end(done.worked().parse().unwrap());
+            nothing_listens(dumped.http);
+            std::thread::sleep(Duration::from_millis(500));
+            done = Done::of(&mut host.defrost(arguments));
+        }
         assert!(done.err.contains(&held) && done.err.contains(elsewhere), "{}", done.err);
         assert!(done.err.contains("File exists"), "the engine's own words: {}", done.err);
         let pid: i32 = done.worked().parse().unwrap();
         assert_eq!(info(dumped.http)["pid"], dumped.pid);
         kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
-        until("the end of the server", || TcpStream::connect(("127.0.0.1", dumped.http)).is_err());
+        nothing_listens(dumped.http);
 
         let mut supervisor = Running::start(&mut host.defrost(["restore", "img", "--engine", engine]));
         requests(dumped.echo, 1);
