@@ -10,9 +10,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use defrost::bench::caches::KERNDAT;
+use defrost::bench::kin;
 use defrost::bench::record::{
     Answer, FORMAT, Host as RecordHost, Image, Kind, Record, SPAWN, Service, Start, Way,
 };
+use defrost::bench::started::Started;
+use defrost::bench::usage::Usage;
 use nix::sys::signal::Signal;
 use support::client::free_port;
 use support::host::{DEFROST, Done};
@@ -299,6 +302,44 @@ fn a_line_protocol_and_a_fork_are_measured() {
     all_came_up(way(&record, "fork"));
     assert_eq!(way(&record, "fork").kind, Kind::Fork);
     nothing_is_left(&host);
+}
+
+/// Set where one test runs in a process of its own: what that has used is told for all of it.
+const ALONE: &str = "DEFROST_TEST_ALONE";
+
+/// Most of what a restore in clones uses is used in their pid namespaces.
+#[test]
+fn what_a_start_used_in_a_namespace_is_no_load_of_others() {
+    let name = "what_a_start_used_in_a_namespace_is_no_load_of_others";
+    if std::env::var_os(ALONE).is_some() {
+        return works_in_a_namespace();
+    }
+    let Some(_host) = Host::for_test(name) else { return };
+    // That is.
+    let _other = Running::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let alone = std::env::current_exe().unwrap();
+    let done = Done::of(Command::new(alone).args(["--exact", name, "--nocapture"]).env(ALONE, "1"));
+    assert_eq!(done.status, 0, "{done:?}");
+}
+
+fn works_in_a_namespace() {
+    kin::adopt_orphans().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let usage = Usage::start();
+    // The first process of the namespace reaps nobody, as a server need not. The other one keeps what it reads, so that
+    // its end takes longer than that of the first.
+    let works = "(head -c 400M /dev/zero; exec sleep 1000) | tail & exec sleep 1000";
+    let command = ["unshare", "--pid", "--fork", "sh", "-c", works].map(str::to_owned);
+    let started = Started::spawn(Kind::Cold, &command, folder.path()).unwrap();
+    let (enough, end) = (Duration::from_millis(150), Instant::now() + Duration::from_secs(60));
+    while started.living().into_iter().map(kin::worked).sum::<Duration>() < enough {
+        assert!(Instant::now() < end, "it does not work: {}", started.said("err"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    started.end().unwrap();
+    assert!(usage.own() >= enough, "only {:?} is known of", usage.own());
+    let others = usage.others(Duration::ZERO);
+    assert!(others > 0.02, "the others took {others}");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 
 /// How often the end of processes is looked for.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long the first process of a pid namespace is spared for the others in it.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Has what is started be left to this process when its own parent ends.
 ///
@@ -62,12 +64,23 @@ pub fn worked(pid: i32) -> Duration {
     Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
+/// Whether it is the first process of a pid namespace below this one.
+fn is_init(pid: i32) -> bool {
+    let status = procfs::process::Process::new(pid).and_then(|process| process.status());
+    let pids = status.ok().and_then(|status| status.nspid).unwrap_or_default();
+    pids.len() > 1 && pids.last() == Some(&1)
+}
+
 /// Kills all that descend from this process but `spared`, and `more`, and waits until none of them is there.
+///
+/// The first process of a pid namespace is killed when the others in it have ended, so that its account has what they
+/// used of the processors, and then this process's. When it is killed earlier, the kernel lets the others be reaped
+/// by nobody (`zap_pid_ns_processes`), and their time is in no account.
 ///
 /// # Errors
 /// The pids of those that are still there at the end of the time.
 pub fn end_all(spared: &BTreeSet<i32>, more: &[i32], limit: Duration) -> Result<(), Vec<i32>> {
-    let deadline = Instant::now() + limit;
+    let began = Instant::now();
     loop {
         let mut left: Vec<(i32, bool)> =
             descendants().into_iter().filter(|(pid, _)| !spared.contains(pid)).collect();
@@ -75,14 +88,19 @@ pub fn end_all(spared: &BTreeSet<i32>, more: &[i32], limit: Duration) -> Result<
         if left.is_empty() {
             return Ok(());
         }
-        for &(pid, lives) in &left {
-            if lives {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            }
-            // Fails for those that are somebody else's children, who reaps them.
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+        let living = left.iter().filter(|(_, lives)| *lives).map(|(pid, _)| *pid);
+        let (last, mut now): (Vec<i32>, Vec<i32>) = living.partition(|pid| is_init(*pid));
+        if now.is_empty() || began.elapsed() > LAST {
+            now.extend(last);
         }
-        if Instant::now() > deadline {
+        for pid in now {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        for (pid, _) in &left {
+            // Fails for those that are somebody else's children, who reaps them.
+            let _ = waitpid(Pid::from_raw(*pid), Some(WaitPidFlag::WNOHANG));
+        }
+        if began.elapsed() > limit {
             return Err(left.into_iter().map(|(pid, _)| pid).collect());
         }
         std::thread::sleep(LOOK);

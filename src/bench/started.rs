@@ -116,15 +116,11 @@ impl Started {
         self.forked.map_or(Duration::ZERO, kin::worked)
     }
 
-    /// Ends all of it, and waits until it is gone.
+    /// Ends all of it, the command too, and waits until it is gone.
     ///
     /// # Errors
     /// What is still there.
-    pub fn end(mut self) -> Result<(), String> {
-        if self.look().is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+    pub fn end(self) -> Result<(), String> {
         let more: Vec<i32> = self.forked.into_iter().collect();
         kin::end_all(&self.before, &more, GONE)
             .map_err(|left| format!("processes {left:?} were killed, and are still there after {GONE:?}"))

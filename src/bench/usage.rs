@@ -22,13 +22,19 @@ impl Usage {
         Self { began: Instant::now(), busy: busy(), own: own() }
     }
 
-    /// The share of all processors that others took since then, 0 to 1: all that ran, less what this process and the
-    /// children that it has reaped used, and less `more` that was its own too. The kernel counts in steps of 10 ms,
-    /// so a short time says little.
+    /// What this process and the children that it has reaped used since then, with what those had reaped in turn.
+    #[must_use]
+    pub fn own(&self) -> Duration {
+        own().saturating_sub(self.own)
+    }
+
+    /// The share of all processors that others took since then, 0 to 1: all that ran, less what is this process's
+    /// [`own`](Self::own), and less `more` that was its own too. Children that still run count as others: end them
+    /// before. The kernel counts in steps of 10 ms, so a short time says little.
     #[must_use]
     pub fn others(&self, more: Duration) -> f64 {
         let room = self.began.elapsed().as_secs_f64() * processors();
-        let others = (busy() - self.busy).saturating_sub(own() - self.own).saturating_sub(more);
+        let others = busy().saturating_sub(self.busy).saturating_sub(self.own()).saturating_sub(more);
         if room > 0.0 { (others.as_secs_f64() / room).min(1.0) } else { 0.0 }
     }
 }
