@@ -17,9 +17,11 @@ mod http;
 pub mod log_events;
 mod metrics;
 pub mod motd;
+mod readiness;
 mod routes;
 mod views;
 pub mod warm;
+pub mod warmed;
 pub mod warming;
 
 #[cfg(test)]
@@ -31,7 +33,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -50,10 +51,12 @@ pub use log_events::LogEvents;
 use metrics::Metrics;
 use motd::Motd;
 pub use motd::MotdOptions;
+use readiness::Warmers;
 use routes::App;
 use views::PageView;
 use warm::Warm;
 pub use warm::WarmOptions;
+pub use warmed::{Warmed, WarmedError};
 use warming::Warming;
 pub use warming::{Progress, Unit, WarmError};
 
@@ -216,6 +219,21 @@ impl Server {
     /// # Panics
     /// Outside of a tokio runtime with I/O and time.
     pub fn start(options: ServerOptions, subject: &Subject) -> Result<Self, ServerError> {
+        Self::start_warmed(options, Warmed::default(), subject)
+    }
+
+    /// The same, of a server whose warm-up has been done: `warmed` is of the same options.
+    ///
+    /// # Errors
+    /// [`ServerError`]
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time.
+    pub fn start_warmed(
+        options: ServerOptions,
+        warmed: Warmed,
+        subject: &Subject,
+    ) -> Result<Self, ServerError> {
         allow_connections(&options)?;
         let context = subject.context();
         let random = Rng::register(context, "random").map_err(ServerError::Random)?;
@@ -226,7 +244,10 @@ impl Server {
         let motd = motd.transpose()?;
         let cycles = Arc::new(Cycles::register(context));
         #[cfg(feature = "highlight")]
-        let highlight = options.highlight.clone().map(|highlight| Highlight::register(subject, highlight));
+        let highlight = options
+            .highlight
+            .clone()
+            .map(|highlight| Highlight::register(subject, highlight, warmed.grammars));
         #[cfg(feature = "highlight")]
         let highlight = highlight.transpose()?;
         let http = listen(&options, subject, Protocol::Http, options.http.as_deref())?;
@@ -235,7 +256,8 @@ impl Server {
         let warmers = Warmers::new(subject, &options);
         let mut registered = Vec::new();
         let mut warmings: Vec<Arc<Warming>> = Vec::new();
-        let warm = options.warm.map(|warm| Warm::start(warm, warmers.one()));
+        let warm = warmed.memory.inspect(|_| warmers.one()());
+        let warm = warm.or_else(|| options.warm.map(|warm| Warm::start(warm, warmers.one())));
         if let Some(warm) = &warm {
             registered.push(context.register("memory", Arc::clone(warm) as _));
             warmings.push(Arc::clone(warm.warming()));
@@ -354,34 +376,4 @@ fn listen(
     let tcp = TcpOptions::new().drain_limit(options.drain).reuse_port(options.reuse_port);
     let bound = tcp.bind(subject.context(), protocol.name(), address);
     bound.map(Some).map_err(|source| ServerError::Listen { protocol, address: address.to_owned(), source })
-}
-
-/// What makes the subject ready when the last of its warm-ups is done.
-struct Warmers {
-    subject: Subject,
-    left: Arc<AtomicUsize>,
-}
-
-impl Warmers {
-    /// With a warm-up to come, the subject is not ready from now on.
-    fn new(subject: &Subject, options: &ServerOptions) -> Self {
-        let left = usize::from(options.warm.is_some());
-        #[cfg(feature = "highlight")]
-        let left = left
-            + usize::from(options.highlight.as_ref().is_some_and(|highlight| !highlight.warm.is_nothing()));
-        if left > 0 {
-            subject.set_ready(false);
-        }
-        Self { subject: subject.clone(), left: Arc::new(AtomicUsize::new(left)) }
-    }
-
-    /// For one of them, to be called at its end.
-    fn one(&self) -> impl FnOnce() + Send + 'static {
-        let (subject, left) = (self.subject.clone(), Arc::clone(&self.left));
-        move || {
-            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                subject.set_ready(true);
-            }
-        }
-    }
 }

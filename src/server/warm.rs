@@ -68,6 +68,14 @@ impl Warm {
         warm
     }
 
+    /// Fills it on this thread.
+    pub(super) fn now(options: WarmOptions) -> Result<Arc<Self>, WarmError> {
+        let warm = Arc::new(Self::new(options));
+        warm.fill()?;
+        warm.warming.end(Ok(()));
+        Ok(warm)
+    }
+
     fn new(options: WarmOptions) -> Self {
         let warming = Warming::new(Unit::Bytes, u64::from(options.mib) << 20);
         Self { options, warming, filled: OnceLock::new() }

@@ -112,11 +112,16 @@ impl Warming {
             if outcome.is_ok() {
                 warmed();
             }
-            warming.outcome.send_replace(Some(outcome));
+            warming.end(outcome);
         });
         if let Err(error) = spawned {
-            self.outcome.send_replace(Some(Err(WarmError::Thread { cause: error.to_string() })));
+            self.end(Err(WarmError::Thread { cause: error.to_string() }));
         }
+    }
+
+    /// It has ended so.
+    pub(super) fn end(&self, outcome: Result<(), WarmError>) {
+        self.outcome.send_replace(Some(outcome));
     }
 
     /// So much more is warm.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 
+use super::warmed::WarmedError;
 use crate::adapters::DEFAULT_DRAIN_LIMIT;
 use crate::{Registration, Subject};
 use cache::{Cache, Key};
@@ -33,7 +34,7 @@ pub use grammars::UnknownLanguage;
 use jobs::{Jobs, Refused};
 use render::{Request, Stopped};
 pub use warm::Warm;
-use warm::Warmup;
+pub(super) use warm::Warmup;
 
 /// What to highlight with, and how much of it.
 #[derive(Debug, Clone)]
@@ -86,6 +87,18 @@ pub(super) struct Highlight {
     _registrations: [Registration; 2],
 }
 
+/// Warms up before there is a service; none if there is nothing to warm. It leaves no thread behind.
+///
+/// # Errors
+/// See [`WarmedError`].
+pub(super) fn warm_now(options: &HighlightOptions) -> Result<Option<Arc<Warmup>>, WarmedError> {
+    let warmup = Warmup::new(&options.warm, &Arc::new(Grammars::load()), options.jobs)?;
+    if let Some(warmup) = &warmup {
+        warmup.now()?;
+    }
+    Ok(warmup)
+}
+
 /// Why a text is not highlighted.
 #[derive(Debug)]
 enum Failure {
@@ -100,14 +113,21 @@ enum Failure {
 }
 
 impl Highlight {
+    /// `warmed` is its warm-up, if that has been done.
+    ///
     /// # Errors
     /// A language to warm is not known; nothing is registered then.
     pub(super) fn register(
         subject: &Subject,
         options: HighlightOptions,
+        warmed: Option<Arc<Warmup>>,
     ) -> Result<Arc<Self>, UnknownLanguage> {
-        let grammars = Arc::new(Grammars::load());
-        let warmup = Warmup::new(&options.warm, &grammars, options.jobs)?;
+        let grammars = warmed.as_ref().map(|warmup| Arc::clone(warmup.grammars()));
+        let grammars = grammars.unwrap_or_else(|| Arc::new(Grammars::load()));
+        let warmup = match warmed {
+            Some(warmup) => Some(warmup),
+            None => Warmup::new(&options.warm, &grammars, options.jobs)?,
+        };
         let cache = Arc::new(Cache::new(options.cache, options.keep_cache));
         let jobs = Arc::new(Jobs::new(&options));
         let context = subject.context();
@@ -129,10 +149,14 @@ impl Highlight {
         }))
     }
 
-    /// Starts the warm-up, if there is something to warm, and has `warmed` called when it is done.
+    /// Starts the warm-up, if there is something to warm, and has `warmed` called when it is done, or has been.
     pub(super) fn warm(&self, warmed: impl FnOnce() + Send + 'static) -> Option<Arc<Warmup>> {
         let warmup = self.warmup.as_ref()?;
-        Warmup::start(warmup, warmed);
+        if warmup.warming().is_warm() {
+            warmed();
+        } else {
+            Warmup::start(warmup, warmed);
+        }
         Some(Arc::clone(warmup))
     }
 

@@ -104,6 +104,18 @@ impl Warmup {
         this.warming.run(move || working.work(), warmed);
     }
 
+    /// Has all of it done before this returns; its threads have ended then.
+    pub(super) fn now(&self) -> Result<(), WarmError> {
+        self.work()?;
+        self.warming.end(Ok(()));
+        Ok(())
+    }
+
+    /// What it warms.
+    pub(super) fn grammars(&self) -> &Arc<Grammars> {
+        &self.grammars
+    }
+
     /// Its course.
     pub(in crate::server) fn warming(&self) -> &Arc<Warming> {
         &self.warming
