@@ -88,6 +88,13 @@ impl Restorer {
         matches!(self, Self::MapRecorded | Self::FaultRecorded)
     }
 
+    /// Whether it restores several at once. CRIU alone cannot: all would have the same pids. A recorded working set says
+    /// something of a first request only.
+    #[must_use]
+    pub fn can_clone(self) -> bool {
+        self != Self::Criu && !self.is_recorded()
+    }
+
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Criu => &[],
@@ -118,6 +125,8 @@ pub struct Restoring<'a> {
     pub reports: bool,
     /// Also as so many at once.
     pub clones: &'a [u32],
+    /// Only these as several at once; all that can where it is empty.
+    pub clone_ways: &'a [Restorer],
 }
 
 impl Restoring<'_> {
@@ -133,9 +142,8 @@ impl Restoring<'_> {
             let name = format!("{}, no kerndat", plain.name);
             plans.push(Plan { name, kerndat: Some(false), ..plain.clone() });
         }
-        // CRIU alone cannot: all would have the same pids. A working set says something of a first request only.
-        let can = by != Restorer::Criu && !by.is_recorded();
-        for &clones in self.clones.iter().filter(|clones| can && **clones > 1) {
+        let wanted = by.can_clone() && (self.clone_ways.is_empty() || self.clone_ways.contains(&by));
+        for &clones in self.clones.iter().filter(|clones| wanted && **clones > 1) {
             let mut plan = Plan { name: format!("{}, {clones} clones", plain.name), clones, ..plain.clone() };
             plan.command.retain(|word| word != DETACH && word != WAIT_READY);
             plan.command.extend(["--clones", &clones.to_string(), WAIT_READY, "--json"].map(str::to_owned));
@@ -219,6 +227,7 @@ mod tests {
             without_kerndat: true,
             reports: true,
             clones: &[1, 4],
+            clone_ways: &[],
         };
         let plans: Vec<Plan> = Restorer::ALL.into_iter().flat_map(|by| restoring.plans(by)).collect();
         let mut names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
@@ -235,6 +244,11 @@ mod tests {
         assert!(waits(clones) == 1 && waits(by_criu) == 1);
         let mute = Restoring { reports: false, ..restoring.clone() };
         assert!(mute.plans(Restorer::Map)[0].command.iter().any(|word| word == DETACH));
+        let some = Restoring { clone_ways: &[Restorer::Map, Restorer::Fault], ..restoring.clone() };
+        let of_several =
+            Restorer::ALL.into_iter().flat_map(|by| some.plans(by)).filter(|plan| plan.clones > 1);
+        let names: Vec<String> = of_several.map(|plan| plan.name).collect();
+        assert_eq!(names, ["defrost map, 4 clones", "defrost fault, 4 clones"]);
         let without = Restoring { criu: None, ..restoring };
         assert!(without.plans(Restorer::Criu).is_empty() && without.plans(Restorer::DefrostCriu).is_empty());
     }

@@ -67,6 +67,9 @@ struct Startup {
     /// Restore also so many at once, each asked at its own port
     #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "image", value_parser = clap::value_parser!(u32).range(1..=400))]
     clones: Vec<u32>,
+    /// Only these ways of restoring for --clones, among those of --ways; all that can without it
+    #[arg(long, value_enum, value_name = "WAYS", value_delimiter = ',', requires = "clones")]
+    clone_ways: Vec<WayChoice>,
     /// How often each way is timed
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
@@ -263,6 +266,7 @@ fn plans(asked: &Startup, criu: Option<&Path>) -> Result<Vec<Plan>, Failure> {
             without_kerndat,
             reports: Image::open(&image).is_ok_and(|image| image.manifest().subject.report_pipe.is_some()),
             clones: &asked.clones,
+            clone_ways: &clone_ways(asked)?,
         };
         let chosen = |by: &Restorer| {
             let recorded = || !by.is_recorded() || image.join("working-set.bin").exists();
@@ -284,6 +288,17 @@ fn plans(asked: &Startup, criu: Option<&Path>) -> Result<Vec<Plan>, Failure> {
         }
     }
     Ok(plans)
+}
+
+fn clone_ways(asked: &Startup) -> Result<Vec<Restorer>, Failure> {
+    let restored = |way: &WayChoice| asked.ways.is_empty() || asked.ways.contains(way);
+    let wrong = asked.clone_ways.iter().find(|way| !Restorer::from(**way).can_clone() || !restored(way));
+    if let Some(way) = wrong {
+        let text = format!("--clone-ways: no clones by {}", Restorer::from(*way).name());
+        let hint = "give some of defrost-criu, map, fault and copy, which --ways has too where it is given";
+        return Err(Failure::new(USAGE, text, Some(hint)));
+    }
+    Ok(asked.clone_ways.iter().map(|way| Restorer::from(*way)).collect())
 }
 
 impl Asked {
