@@ -101,12 +101,10 @@ fn every_way_is_timed_and_nothing_is_left() {
             "img",
             "--evict",
             "--no-kerndat",
-            "--clones",
-            "2",
-            "--requests",
-            "20",
-            "--followed",
-            "1",
+            "--clones=2",
+            "--clone-ways=defrost-criu,map",
+            "--requests=20",
+            "--followed=1",
             "--commit",
             "abc-dirty",
         ],
@@ -131,6 +129,7 @@ fn every_way_is_timed_and_nothing_is_left() {
     ] {
         way(&record, name);
     }
+    assert!(!names(&record).contains(&"defrost fault, 2 clones"), "{:?}", names(&record));
     // CRIU keeps its cache on a tmpfs only.
     let without = names(&record).contains(&"criu, no kerndat");
     assert_eq!(without, Path::new(KERNDAT).exists(), "{}", done.err);
@@ -343,6 +342,32 @@ fn works_in_a_namespace() {
 }
 
 #[test]
+fn a_warm_parent_is_measured() {
+    let Some(host) = Host::for_test("a_warm_parent_is_measured") else { return };
+    let example = Path::new(DEFROST).parent().unwrap().join("examples/fork_server");
+    assert!(example.exists(), "build the examples first: cargo build --examples");
+    let (port, control) = (free_port(), free_port());
+    let mut parent = Command::new(example);
+    parent.args(["--warm-mib", "4", "--http", &format!("127.0.0.1:{port}")]);
+    parent.args(["--control", &format!("127.0.0.1:{control}")]).stdout(std::process::Stdio::null());
+    let parent = Running::start(&mut host.at_home(parent));
+    support::until("a warm parent", || TcpListener::bind(("127.0.0.1", control)).is_err());
+    let fork = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{control}; read -r pid <&3; echo $pid'");
+    let checksum = format!("http://127.0.0.1:{port}/checksum");
+    let requests = ["--requests", "3", "--then", &checksum];
+    let asked = url(port);
+    let (done, record) =
+        bench(&host, &[&["--url", &asked, "--expect", "ready", "--fork", &fork][..], &requests].concat());
+    assert_eq!(done.status, 0, "{done:?}");
+    let fork = way(&record, "fork");
+    all_came_up(fork);
+    assert!(fork.memory.iter().all(|memory| memory.processes == 1 && memory.rss > 4 << 20), "{fork:?}");
+    // It shares what was warm with its parent, which reaps it.
+    assert!(fork.memory[0].pss < fork.memory[0].rss - (1 << 20), "{fork:?}");
+    assert!(support::process::children(parent.pid()).is_empty());
+}
+
+#[test]
 fn a_slip_is_refused_before_anything_is_started() {
     let Some(host) = Host::for_test("a_slip_is_refused_before_anything_is_started") else { return };
     let started = host.path("started");
@@ -361,6 +386,8 @@ fn a_slip_is_refused_before_anything_is_started() {
         (&["--cold", &cold, "--status", "1000"], 2),
         (&["--cold", &cold, "--image", "/no/such/image"], 4),
         (&["--cold", "'"], 2),
+        (&["--cold", &cold, "--image", "/", "--clones", "2", "--clone-ways", "criu"], 2),
+        (&["--image", "/", "--ways", "map", "--clones", "2", "--clone-ways", "map,fault"], 2),
         (&[], 2),
     ] {
         let done = host.run(asked.iter().chain(more));
