@@ -30,6 +30,7 @@ def arguments():
     """The command line, as scripts/bench has checked and completed it."""
     parser = argparse.ArgumentParser(prog="scripts/bench")
     parser.add_argument("--defrost", required=True)
+    parser.add_argument("--fork-server", required=True)
     parser.add_argument("--criu", required=True)
     parser.add_argument("--root", required=True)
     parser.add_argument("--work", required=True)

@@ -121,9 +121,9 @@ class Server(Process):
 
     def __init__(self, bench, *arguments, name=NAME, echo=True):
         self.echo, self.http = free_port(), free_port()
-        ports = ["--echo", f"127.0.0.1:{self.echo}"] if echo else []
-        ports += ["--http", f"127.0.0.1:{self.http}"]
-        super().__init__(bench, bench.defrost, "serve", "--name", name, *ports, *arguments)
+        self.ports = ["--echo", f"127.0.0.1:{self.echo}"] if echo else []
+        self.ports += ["--http", f"127.0.0.1:{self.http}"]
+        super().__init__(bench, bench.defrost, "serve", "--name", name, *self.ports, *arguments)
         self.name = name
 
     def start(self):

@@ -67,9 +67,26 @@ def startup(bench, wanted, name, within_s, *arguments):
     return record["host"], record["services"][0]
 
 
+class WarmParent(server.Process):
+    """A process that has warmed up, and forks one that serves for each connection to its control port."""
+
+    def __init__(self, bench, *command):
+        self.control = server.free_port()
+        super().__init__(bench, *command, "--control", f"127.0.0.1:{self.control}", output="/dev/null")
+        self.fork = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{self.control}; read -r pid <&3; echo $pid'"
+        """The client that has it fork, and prints the pid."""
+
+    def start(self):
+        """Until it is warm."""
+        super().start()
+        server.wait_for(lambda: _listens(self.control), "the warm parent")
+        self.lives()
+
+
 def echo(bench, wanted, mib):
     """The echo server that ships with defrost, with so much memory to fill."""
     warm = server.Server(bench, "--warm-mib", str(mib))
+    parent = WarmParent(bench, wanted.fork_server, *warm.ports, "--warm-mib", str(mib))
     image = bench.path("image")
     touching = mib >= TOUCHING_FROM_MIB
     touch = f"/touch?pages={TOUCHED}&seed=7"
@@ -79,11 +96,13 @@ def echo(bench, wanted, mib):
         warm.checkpoint(image)
         if touching:
             _record(bench, warm, original, image, touch)
+        parent.start()
         cold = shlex.join(warm.command)
-        empty = shlex.join([bench.defrost, "serve", "--name", "empty", *warm.command[4:8]])
+        empty = shlex.join([bench.defrost, "serve", "--name", "empty", *warm.ports])
         arguments = [
             "--url", f"http://127.0.0.1:{warm.http}/readyz", "--expect", "ready", "--image", image,
             "--floor", f"{_floor(bench)} {warm.http}", "--cold", f"empty={empty}", "--cold", cold,
+            "--fork", parent.fork,
             "--rounds", str(wanted.rounds if mib < 1024 else max(3, wanted.rounds // 2)), "--requests", _requests(wanted),
         ]
         if touching:
@@ -95,6 +114,7 @@ def echo(bench, wanted, mib):
         return startup(bench, wanted, f"echo, {mib} MiB", 60 if mib == 1 else 110, *arguments)
     finally:
         warm.kill()
+        parent.kill()
         shutil.rmtree(image, ignore_errors=True)
 
 
@@ -134,21 +154,25 @@ def highlight(bench, wanted):
     which = "rust,php" if wanted.quick else "all"
     # Without its cache, so that each request is highlighted.
     warm = server.Server(bench, "--highlight", "--cache-mib", "0", "--warm", which, echo=False)
+    parent = WarmParent(bench, wanted.fork_server, *warm.ports, "--highlight", which)
     image, sample = bench.path("image"), bench.path("sample.php")
     shutil.copy(os.path.join(HERE, "web/sample.php"), sample)
     try:
         warm.start()
         warm.checkpoint(image)
+        parent.start()
         lazy = [word for word in warm.command if word not in ("--warm", which)]
         return startup(
             bench, wanted, f"highlight, {'two' if wanted.quick else 'all'} grammars", 330,
             "--url", f"http://127.0.0.1:{warm.http}/readyz", "--expect", "ready", "--image", image,
             "--cold", shlex.join(warm.command), "--cold-lazy", shlex.join(lazy), "--rounds", str(min(wanted.rounds, 7)),
+            "--fork", parent.fork, "--clones", "4", "--clone-ways", "map,fault",
             "--then", f"http://127.0.0.1:{warm.http}/highlight?lang=php", "--then-body", sample,
             "--requests", _requests(wanted), "--followed", "1",
         )
     finally:
         warm.kill()
+        parent.kill()
         shutil.rmtree(image, ignore_errors=True)
 
 
@@ -180,26 +204,23 @@ def cached(bench, wanted, kept):
 def python(bench, wanted):
     """A web server that knows nothing of defrost: FastAPI with pandas and scikit-learn. Dumped by bare CRIU."""
     interpreter = _environment(bench, wanted)
-    port, fork_port = server.free_port(), server.free_port()
+    port = server.free_port()
     web = os.path.join(HERE, "web")
     cold = [interpreter, os.path.join(web, "app.py"), str(port)]
     image = bench.path("image")
     # A file that is appended to may change its length; the null device has none.
     app = server.Process(bench, *cold, output="/dev/null")
-    parent = server.Process(bench, interpreter, os.path.join(web, "parent.py"), str(port), str(fork_port), output="/dev/null")
+    parent = WarmParent(bench, interpreter, os.path.join(web, "parent.py"), str(port))
     try:
         app.start()
         server.wait_for(lambda: server.get(port, "/predict?x=3")[0] == 200, "the Python server")
         app.lives()
         _dump(bench, app, image)
         parent.start()
-        server.wait_for(lambda: _listens(fork_port), "the warm parent")
-        parent.lives()
-        fork = f"exec 3<>/dev/tcp/127.0.0.1/{fork_port}; read -r pid <&3; echo $pid"
         return startup(
             bench, wanted, "python: FastAPI, pandas, scikit-learn", 60,
             "--url", f"http://127.0.0.1:{port}/predict?x=3", "--expect", '{"y":7.0}', "--image", image,
-            "--cold", shlex.join(cold), "--fork", f"fork=bash -c '{fork}'", "--ways", "criu,map",
+            "--cold", shlex.join(cold), "--fork", parent.fork, "--ways", "criu,map",
             "--rounds", str(min(wanted.rounds, 9)), "--requests", _requests(wanted), "--followed", "2",
         )
     finally:

@@ -1,6 +1,6 @@
 """A warm parent of the prediction service: forks one process that serves for each connection, and says its pid.
 
-The usual way to start such a service fast without a checkpoint. Usage: parent.py PORT CONTROL-PORT
+The usual way to start such a service fast without a checkpoint. Usage: parent.py PORT --control HOST:PORT
 """
 
 import os
@@ -13,7 +13,7 @@ import app
 
 def main():
     """Until it is ended."""
-    port, control = int(sys.argv[1]), int(sys.argv[2])
+    port, control = int(sys.argv[1]), int(sys.argv[3].rpartition(":")[2])
     app.predict(1.0)  # what is loaded by the first prediction is then there
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that the kernel reaps
     with socket.create_server(("127.0.0.1", control)) as listener:
