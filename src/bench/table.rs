@@ -130,7 +130,13 @@ fn break_even(out: &mut String, service: &Service) -> fmt::Result {
         out,
         "\nBreak-even: a restore is worth it for a service that takes longer to start, {beside}, than: {}.",
         gains.join(", ")
-    )
+    )?;
+    let fork = service.ways.iter().find(|way| way.kind == Kind::Fork);
+    if let Some((way, median)) = fork.and_then(|way| Some((way, median(way)?))) {
+        let needs = "needs a warm parent that lives on the same host";
+        writeln!(out, "The way '{}' takes {median:.1} ms, and {needs}.", way.name)?;
+    }
+    Ok(())
 }
 
 /// What the probe saw beside the times.

@@ -1,7 +1,7 @@
 //! What a record says, in sentences. Every number in them is computed here, and a difference that the starts do not
 //! show is not claimed. It must not know how they are shown.
 
-use super::number::{self, ms, of, percent};
+use super::number::{self, bytes, ms, of, percent};
 use super::way::{Summary, failed, summary};
 use crate::bench::record::{Kind, Record, Service, Start, Way};
 
@@ -34,6 +34,7 @@ pub(super) fn findings(record: &Record) -> Vec<Finding> {
     }
     let mut all: Vec<Finding> = record.services.iter().flat_map(headline).collect();
     all.extend(super::cost::findings(record));
+    all.extend(record.services.iter().filter_map(fork));
     all.extend(record.services.iter().flat_map(failures));
     all
 }
@@ -86,6 +87,23 @@ fn headline(service: &Service) -> Vec<Finding> {
         text += " These are few starts.";
     }
     vec![Finding::good(text)]
+}
+
+/// A fork from a warm parent beside a restore, which needs less: the two are no alternatives everywhere.
+fn fork(service: &Service) -> Option<Finding> {
+    let (way, its) = soonest(service, Kind::Fork)?;
+    let (restored, own) = soonest(service, Kind::Defrost)?;
+    let held = way.memory.first().map(|memory| format!(", that holds the {} too", bytes(memory.rss)));
+    Some(Finding::good(format!(
+        "{}: {} in {}, by {} in {}. A fork needs a warm parent of one thread, alive on the same host{}; a restore needs \
+         the image.",
+        service.name,
+        way_name(way),
+        ms(its.median),
+        way_name(restored),
+        ms(own.median),
+        held.unwrap_or_default(),
+    )))
 }
 
 fn way_name(way: &Way) -> String {
@@ -206,6 +224,18 @@ mod tests {
                 "cold in 48.0 ms (of 7): 10 times sooner, empty in 2.4 ms (of 7): 2.0 times later."
             )
         );
+    }
+
+    #[test]
+    fn a_fork_is_told_with_what_it_needs() {
+        let (fork, own) = (way("fork", Kind::Fork, &[12.0; 7]), way("map", Kind::Defrost, &[4.8; 7]));
+        let all = said(vec![fork.clone(), own]);
+        let told = all.iter().find(|text| text.contains("warm parent")).unwrap();
+        assert!(
+            told.starts_with("echo: fork in 12.0 ms, by map (defrost) in 4.8 ms. A fork needs"),
+            "{told}"
+        );
+        assert!(!said(vec![fork]).iter().any(|text| text.contains("warm parent")));
     }
 
     #[test]
