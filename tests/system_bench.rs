@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use defrost::bench::caches::KERNDAT;
 use defrost::bench::kin;
 use defrost::bench::record::{
-    Answer, FORMAT, Host as RecordHost, Image, Kind, Record, SPAWN, Service, Start, Way,
+    Answer, FORMAT, Host as RecordHost, Image, Kind, Memory, Record, SPAWN, Service, Start, Way,
 };
 use defrost::bench::started::Started;
 use defrost::bench::usage::Usage;
@@ -420,12 +420,18 @@ fn the_break_even_is_that_of_the_samples() {
             ways: vec![
                 timed("empty", Kind::Cold, 2.0),
                 timed("cold", Kind::Cold, 2.0 + 0.9 * size),
+                timed("fork", Kind::Fork, 5.0),
                 timed("criu", Kind::Criu, 10.0 + 0.5 * size),
                 timed("defrost map", Kind::Defrost, 4.0),
             ],
         }
     };
-    let services = vec![service(1), service(256)];
+    let mut clones = timed("defrost map, 4 clones", Kind::Defrost, 7.0);
+    let at = "started".to_owned();
+    clones.clones = 4;
+    clones.memory = vec![Memory { at, processes: 8, rss: 8 << 20, pss: 4 << 20, anonymous: 0 }];
+    let highlight = Service { name: "highlight".to_owned(), ways: vec![clones], ..service(1) };
+    let services = vec![service(1), service(256), highlight];
     let record = Record { format: FORMAT, host: RecordHost::default(), services };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
@@ -443,6 +449,8 @@ fn the_break_even_is_that_of_the_samples() {
         "by mapping 2, 2 and 2 ms (0.00 ms more per MiB)",
         "from 20 MiB on by CRIU, from 2 MiB on by mapping",
         "faster than `criu restore`: 3 times at 1 MiB, 34 times at 256 MiB",
+        "warm: echo, 1 MiB: 5.0 ms; 4.0 ms by `defrost restore`. echo, 256 MiB: 5.0 ms; 4.0 ms",
+        "clones of the service \"highlight\" are all ready after 7 ms by mapping",
         "**A waiting server** used 0 ticks",
     ] {
         assert!(done.out.contains(part), "no `{part}` in {}", done.out);

@@ -10,6 +10,7 @@ WAYS = {
     "floor": "the least that is possible: a program without libraries that answers once",
     "empty": "cold start with nothing to warm",
     "cold": "cold start",
+    "fork": "fork from a warm parent",
     "criu": "`criu restore -d`",
     "defrost criu": "`defrost restore --engine criu`",
     "defrost map": "`defrost restore`",
@@ -20,6 +21,7 @@ WAYS = {
 
 TOUCHES = {
     "cold": "the original",
+    "fork": "forked from a warm parent",
     "criu": "restored by CRIU",
     "defrost map": "restored by mapping",
     "defrost map, recorded": "by mapping with a recorded working set",
@@ -42,7 +44,7 @@ def readme(record, name):
     """The README's tables, and the sentences that explain them."""
     host = record["host"]
     rounds = ", ".join(f"{least_starts(one)} for {one['name']}" for one in record["services"])
-    parts = [_sizes(record), _faster(record), _touching(record), _others(record), _break_even(record)]
+    parts = [_sizes(record), _faster(record), _touching(record), _others(record), _forks(record), _break_even(record)]
     parts.append(
         f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
         f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache "
@@ -105,15 +107,54 @@ def _faster(record):
 
 
 def _clones(record):
+    said = []
     for mib, one in echoes(record):
         instant, criu = median(one, "defrost map, 10 clones"), median(one, "defrost criu, 10 clones")
-        memory = (way(one, "defrost map, 10 clones") or {"memory": []})["memory"]
+        memory = _started(one, "defrost map, 10 clones")
         if instant and criu and memory:
-            return (
+            said.append(
                 f"10 clones of {mib} MiB are all ready after {instant:.0f} ms, by the CRIU engine after {criu:.0f} ms; their "
-                f"proportional set sizes add up to {memory[0]['pss'] / MIB:.0f} MiB."
+                f"proportional set sizes add up to {memory['pss'] / MIB:.0f} MiB."
             )
-    return ""
+            break
+    return " ".join(said + [_clones_of(one) for one in record["services"] if not one["name"].startswith("echo, ")]).strip()
+
+
+def _clones_of(service):
+    """Clones of a service by mapping and by faulting, with their memory; nothing where there were none."""
+    said = []
+    for found in service["ways"]:
+        time, memory = median(service, found["name"]), _started(service, found["name"])
+        engine = ENGINES.get(found["name"].split(",")[0])
+        if found["clones"] > 1 and engine and time is not None and memory:
+            sizes = f"{memory['pss'] / MIB:.0f} MiB of memory then ({memory['rss'] / MIB:.0f} MiB resident)"
+            said.append(f"after {time:.0f} ms by {engine}, with {sizes}")
+            count = found["clones"]
+    return f"{count} clones of the service \"{service['name']}\" are all ready {', and '.join(said)}." if said else ""
+
+
+def _started(service, name):
+    """The memory of a way right after its first answer, if that was looked at."""
+    found = way(service, name)
+    return next((one for one in found["memory"] if one["at"] == "started"), None) if found else None
+
+
+def _forks(record):
+    """What a fork from a warm parent takes beside a restore, and what it needs."""
+    said = []
+    for one in record["services"]:
+        fork, mapped, memory = median(one, "fork"), median(one, "defrost map"), _started(one, "fork")
+        if fork is None:
+            continue
+        beside = f"; {mapped:.1f} ms by `defrost restore`" if mapped is not None else ""
+        resident = f" ({memory['rss'] / MIB:.0f} MiB resident)" if memory else ""
+        said.append(f"{one['name']}{resident}: {fork:.1f} ms{beside}")
+    if not said:
+        return ""
+    return (
+        f"Fork from a warm parent, the other way to start warm: {'. '.join(said)}. It needs that parent alive on the same "
+        "host, with its memory and without other threads. An image needs none of it, and outlives a reboot."
+    )
 
 
 def first_request(one):
@@ -139,7 +180,7 @@ def _touching(record):
         if first is None:
             continue
         start = median(service, name)
-        memory = next((found for found in one["memory"] if found["at"] == "started"), None)
+        memory = _started(service, name)
         resident = memory["rss"] / MIB if memory else None
         together = start + first if start is not None else None
         lines.append(f"| {text} | {first:.1f} | {_cell(together)} | {_cell(resident)} |")
