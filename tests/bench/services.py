@@ -168,7 +168,7 @@ def highlight(bench, wanted):
             "--cold", shlex.join(warm.command), "--cold-lazy", shlex.join(lazy), "--rounds", str(min(wanted.rounds, 7)),
             "--fork", parent.fork, "--clones", "4", "--clone-ways", "map,fault",
             "--then", f"http://127.0.0.1:{warm.http}/highlight?lang=php", "--then-body", sample,
-            "--requests", _requests(wanted), "--followed", "1",
+            "--requests", "20" if wanted.quick else "100", "--followed", "1",
         )
     finally:
         warm.kill()
