@@ -46,6 +46,7 @@ pub mod cli;
 mod deadline;
 pub mod error;
 mod evidence;
+mod files;
 pub mod find;
 mod folder;
 mod lineage;

@@ -67,6 +67,9 @@ pub struct Request {
     /// The answer to a notify message.
     #[prost(bool, optional, tag = "3")]
     pub notify_success: Option<bool>,
+    /// Whether another request follows on this connection.
+    #[prost(bool, optional, tag = "4")]
+    pub keep_open: Option<bool>,
     /// The features asked about.
     #[prost(message, optional, tag = "5")]
     pub features: Option<Features>,

@@ -94,6 +94,15 @@ impl Connection {
         })
     }
 
+    /// Waits until the worker has come so far that it answers, and has it wait for another request.
+    ///
+    /// # Errors
+    /// As [`Connection::version`].
+    pub(crate) fn stay(&self, limit: Duration) -> Result<(), Error> {
+        let request = Request { kind: Kind::Version.into(), keep_open: Some(true), ..Request::default() };
+        self.exchange(Operation::Version, &request, Deadline::after(limit), None).map(drop)
+    }
+
     /// Asks whether the kernel has all that CRIU needs at least. `criu check` proves little: see
     /// [`self_test`](crate::self_test).
     ///
