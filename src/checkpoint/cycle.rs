@@ -2,6 +2,7 @@
 //! down is taken up again.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -35,10 +36,10 @@ async fn run_one(
         let refused = CheckpointError::new(Phase::Request, vec![Cause::AlreadyRunning]);
         return Finished { outcome: Err(refused), answer };
     };
-    let prepared = match shared.engine.prepare(&request.target) {
+    let prepared = match prepare(&shared, &request.target).await {
         Ok(prepared) => prepared,
-        Err(error) => {
-            let refused = CheckpointError::new(Phase::Request, vec![error.into()]);
+        Err(cause) => {
+            let refused = CheckpointError::new(Phase::Request, vec![cause]);
             return Finished { outcome: Err(refused), answer };
         }
     };
@@ -48,6 +49,24 @@ async fn run_one(
     let transaction = Transaction { shared, cycle, request, started, running };
     let outcome = transaction.run(prepared, answer.is_some()).await;
     Finished { outcome, answer: answer.and_then(Keep::take) }
+}
+
+/// Prepares away from the runtime's threads, which serve meanwhile: it reads from the disk. The thread has ended when
+/// this returns: it must not be in the image.
+async fn prepare(shared: &Arc<Shared>, target: &Path) -> Result<Prepared, Cause> {
+    let what = "preparing the image";
+    let (told, outcome) = tokio::sync::oneshot::channel();
+    let (shared, target) = (Arc::clone(shared), target.to_owned());
+    let thread = std::thread::Builder::new().name("defrost-prepare".into());
+    let thread = thread
+        .spawn(move || drop(told.send(shared.engine.prepare(&target))))
+        .map_err(|source| Cause::Internal { what, source })?;
+    let prepared = outcome.await;
+    // It panicked, or has nothing left to do.
+    let _ = thread.join();
+    prepared
+        .map_err(|error| Cause::Internal { what, source: std::io::Error::other(error) })?
+        .map_err(Cause::from)
 }
 
 pub(super) struct Transaction {

@@ -1,6 +1,7 @@
 //! The engine that drives CRIU: a self-dump by RPC, and a restore, by RPC or by CRIU's command line, with the
 //! process as the caller's own child.
 
+mod ahead;
 mod dump;
 mod restore;
 mod wakeup;
@@ -59,7 +60,7 @@ impl Engine for CriuEngine {
     }
 
     fn prepare(&self, target: &Path) -> Result<Prepared, DumpError> {
-        self.find()?;
+        let criu = self.find()?;
         if maps_files_of(target) {
             return Err(DumpError::InUse { target: target.to_owned() });
         }
@@ -67,7 +68,9 @@ impl Engine for CriuEngine {
         if !users.is_empty() {
             return Err(DumpError::Needed { target: target.to_owned(), users });
         }
-        Ok(Prepared::Folder(Partial::create(target)?))
+        let partial = Partial::create(target)?;
+        ahead::read(&criu);
+        Ok(Prepared::Folder(partial))
     }
 
     fn dump(&self, prepared: Prepared, order: DumpOrder) -> Dump {

@@ -83,7 +83,12 @@ pub(in crate::engine) fn start(
 
 /// The own executable, even if its file has been replaced; else the `defrost` command.
 fn program() -> OsString {
-    if OWN_EXECUTABLE.load(Ordering::Relaxed) { "/proc/self/exe".into() } else { "defrost".into() }
+    if is_own_executable() { "/proc/self/exe".into() } else { "defrost".into() }
+}
+
+/// Whether the helper is this program itself.
+pub(in crate::engine) fn is_own_executable() -> bool {
+    OWN_EXECUTABLE.load(Ordering::Relaxed)
 }
 
 impl Helper {
