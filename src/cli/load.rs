@@ -53,6 +53,9 @@ pub(super) struct Arguments {
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
+    /// With each latency in it, and how often it was
+    #[arg(long, requires = "json")]
+    latencies: bool,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -63,7 +66,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let (json, through) = (arguments.json, arguments.through_checkpoint);
+    let (json, through, latencies) = (arguments.json, arguments.through_checkpoint, arguments.latencies);
     let total = u64::from(arguments.clients) * u64::from(arguments.messages);
     let options = LoadOptions {
         host: arguments.host,
@@ -91,7 +94,10 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             never = draw(&progress, total) => match never {},
         }
     });
-    let outcome = outcome.map_err(|error| not_made(&error))?;
+    let mut outcome = outcome.map_err(|error| not_made(&error))?;
+    if !latencies {
+        outcome.latencies_us.clear();
+    }
     if json {
         let text = serde_json::to_string_pretty(&outcome).map_err(|error| Failure::plain(FAILED, error))?;
         println!("{text}");

@@ -123,6 +123,9 @@ pub struct Outcome {
     pub resent: u64,
     /// From a message to its answer, with all attempts; `None` without any answer.
     pub latency_us: Option<Latency>,
+    /// Each latency in microseconds, to three digits, and how often it was. Empty unless it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latencies_us: Vec<(u64, u64)>,
     /// The waits of the client that waited longest, in seconds: no run is shorter.
     pub longest_wait: f64,
     /// In all, in seconds.
@@ -231,6 +234,9 @@ impl Tally {
             p999: all.value_at_quantile(0.999),
             max: all.max(),
         });
+        let each = |all: &Histogram<u64>| {
+            all.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        };
         Outcome {
             messages,
             answered,
@@ -241,6 +247,7 @@ impl Tally {
             reconnects: counts.reconnects,
             resent: counts.resent,
             latency_us: latency,
+            latencies_us: counts.latency.as_ref().map(each).unwrap_or_default(),
             longest_wait: counts.longest_wait.as_secs_f64(),
             seconds: took.as_secs_f64(),
             per_second: answered as f64 / took.as_secs_f64(),
