@@ -16,6 +16,8 @@ import afterwards
 import checkpoint
 import earlier
 import host
+import lasting
+import lasting_table
 import server
 import services
 import table
@@ -54,7 +56,7 @@ class Run:
     """The record as it grows, and its file."""
 
     def __init__(self, wanted):
-        self.wanted, self.failed = wanted, False
+        self.wanted, self.failed, self.lasting = wanted, False, None
         self.record = {"format": 1, "host": None, "services": [], "beside": {}}
         if wanted.keep:
             folder = os.path.join(wanted.root, "tests/bench/runs")
@@ -118,6 +120,7 @@ def measure(wanted, folder):
     run.part("idle", lambda: checkpoint.idle(bench, 2 if wanted.quick else 10))
     if not wanted.quick:
         run.part("adapters", lambda: adapters(wanted.root))
+    run.lasting = lasting.measure(bench, wanted, note)
     return run
 
 
@@ -146,7 +149,9 @@ def show(option, path):
     with open(path, encoding="utf-8") as file:
         record = json.load(file)
     readme, name = option == "--readme", os.path.basename(path)
-    if "format" not in record:
+    if "lasting" in record and not readme:
+        print(lasting_table.render(record), end="")
+    elif "format" not in record:
         if not readme:
             print(f"bench: {path} is of an earlier benchmark: print it at its commit", file=sys.stderr)
             return 1
@@ -163,6 +168,12 @@ def main():
     wanted = arguments()
     with tempfile.TemporaryDirectory(prefix="defrost-bench-") as folder:
         run = measure(wanted, os.path.realpath(folder))
+    if run.lasting:
+        record, path, failed = run.lasting
+        run.failed |= failed
+        print(f"{lasting_table.render(record)}\nsamples: {path}\n")
+    if not run.record["host"] and run.lasting:
+        return 1 if run.failed else 0
     print(table.render(run.record), end="")
     if not run.record["host"]:
         print("bench: no service was measured, so there is no record", file=sys.stderr)
