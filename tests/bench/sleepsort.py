@@ -8,6 +8,7 @@ the end; and `woke_ms`, for each number when the first and the last of its sleep
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 
@@ -46,7 +47,7 @@ def _run(bench, given, count, unit, interrupted=None):
         if interrupted:
             at, pause, image, command = interrupted
             words += ["--checkpoint-at", str(at), image]
-        before = _timed(bench, words, given, out, limit)
+        before = _timed(bench, words, given, out, limit, ends=(-signal.SIGKILL,) if interrupted else (0,))
         if interrupted:
             time.sleep(pause)
             after = _timed(bench, command, os.devnull, bench.path("restored"), limit)
@@ -59,8 +60,8 @@ def _run(bench, given, count, unit, interrupted=None):
                 os.unlink(path)
 
 
-def _timed(bench, command, given, out, limit):
-    """Runs a command to its end; gives the seconds."""
+def _timed(bench, command, given, out, limit, ends=(0,)):
+    """Runs a command to its end; gives the seconds. A process without a supervisor is killed when its image is complete."""
     began = time.monotonic()
     with open(given, "rb") as stdin, open(out, "ab") as stdout, open(bench.path("sleepsort.log"), "w+b") as log:
         # In a session of its own: so the pid is the one of the process that is dumped.
@@ -75,7 +76,7 @@ def _timed(bench, command, given, out, limit):
             running.wait()
             raise
         took = time.monotonic() - began
-        if status != 0:
+        if status not in ends:
             log.seek(0)
             raise server.Failed(f"{' '.join(command)}: exit status {status}: {log.read()[-500:].decode(errors='replace')}")
     return took
