@@ -12,6 +12,7 @@ server had counted as many requests as it now remembers; and `counted`, before a
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import threading
@@ -141,8 +142,16 @@ def _kill(bench, subject, counting, counted, began):
     pid = _server_pid(bench)
     if not pid or pid == subject.pid:
         raise server.Failed(f"no server to kill: {pid}")
+    pidfd = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        if not select.select([pidfd], [], [], server.DEADLINE_S)[0]:
+            raise server.Failed(f"process {pid} did not end within {server.DEADLINE_S} s")
+    finally:
+        os.close(pidfd)
+    # What was under way is read by now; no restore is as fast.
+    time.sleep(0.002)
     killed = time.monotonic()
-    os.kill(pid, signal.SIGKILL)
     counted = counted + [at for at in counting.after(counted[-1] if counted else 0.0) if at <= killed]
     server.wait_for(lambda: counting.after(killed), "an answer after the kill")
     # A checkpoint may close the connection before the answer.
