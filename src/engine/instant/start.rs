@@ -42,12 +42,7 @@ pub(super) fn restore(
     let Some(source) = source else { return Err(RestoreError::Unsupported(reasons.into_vec())) };
     support::process(&source, order.stays, &mut reasons);
     let writes = proc_self::writes(&source.task, &mut reasons);
-    let subject = &order.image.manifest().subject;
-    let given = match (subject.parameter_pipe, subject.report_pipe) {
-        (Some(params), Some(report)) => vec![params, report],
-        _ if *order.params != Params::default() => return Err(RestoreError::NoParameters),
-        _ => Vec::new(),
-    };
+    let given = pipes(order)?;
     clock.lap("read the image");
     let started = |step: &str| {
         let step = step.to_owned();
@@ -100,6 +95,16 @@ pub(super) fn restore(
                 _ => RestoreError::Late(order.deadline),
             })
         }
+    }
+}
+
+/// The inodes of the pipes of the image that others are to stand in for; empty where it has none.
+fn pipes(order: &RestoreOrder<'_>) -> Result<Vec<u64>, RestoreError> {
+    let subject = &order.image.manifest().subject;
+    match (subject.parameter_pipe, subject.report_pipe) {
+        (Some(params), Some(report)) => Ok(vec![params, report]),
+        _ if *order.params != Params::default() => Err(RestoreError::NoParameters),
+        _ => Ok(Vec::new()),
     }
 }
 
