@@ -53,7 +53,7 @@ def readme(run, name):
         f"Medians of rounds in turns ({rounds}), by `scripts/bench` on {host['date'][:10]} at commit {host['commit']}: "
         f"{host['cores']} cores of {host['cpu']}, Linux {host['kernel']}, CRIU {host['criu']} with its kerndat cache on a "
         f"tmpfs; images in the page cache. The cold start fills as much memory and does nothing else. All samples: "
-        f"[`tests/bench/runs/{name}`](tests/bench/runs/{name}).",
+        f"[`tests/bench/runs/earlier/{name}`](tests/bench/runs/earlier/{name}).",
     ]
     return "\n".join(lines) + "\n"
 

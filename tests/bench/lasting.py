@@ -1,7 +1,7 @@
 """What a server does under load, over time and through crashes: measured for minutes, where the starts take milliseconds.
 
 The parts are `load` and `sleepsort` (load.py, sleepsort.py), `periodic` and `kills` (history.py), and `events`
-(events.py). They have a record of their own, `DATE-COMMIT-load.json`:
+(events.py). They have a record of their own, which --keep puts into runs/lasting:
 
     {"lasting": 1,
      "host":  {"date", "commit", "kernel", "cpu", "cores", "memory_mib", "criu", "notes": {program: version}},
@@ -64,10 +64,10 @@ def measure(bench, wanted, note):
 
 
 def _path(wanted, known):
-    name = f"{known['date'][:10]}-{known['commit'] or 'unknown'}-load.json"
+    name = f"{known['date'][:10]}-{known['commit'] or 'unknown'}.json"
     if not wanted.keep:
         return os.path.join(tempfile.mkdtemp(prefix="defrost-bench-run-"), name)
-    folder = os.path.join(wanted.root, "tests/bench/runs")
+    folder = os.path.join(wanted.root, "tests/bench/runs/lasting")
     os.makedirs(folder, exist_ok=True)
     return os.path.join(folder, name)
 
