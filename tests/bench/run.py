@@ -14,7 +14,6 @@ import tempfile
 
 import afterwards
 import checkpoint
-import earlier
 import host
 import lasting
 import lasting_table
@@ -153,10 +152,8 @@ def show(option, path):
     if "lasting" in record and not readme:
         print(lasting_table.render(record), end="")
     elif "format" not in record:
-        if not readme:
-            print(f"bench: {path} is of an earlier benchmark: print it at its commit", file=sys.stderr)
-            return 1
-        print(earlier.readme(record, name), end="")
+        print(f"bench: {path} is of an earlier benchmark: print it at its commit", file=sys.stderr)
+        return 1
     else:
         print(table.readme(record, name) if readme else table.render(record), end="")
     return 0
