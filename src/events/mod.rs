@@ -27,7 +27,7 @@
 //! | `supervise.cold` | the server was started cold: `pid`, `pause_us`, or a `message` when that failed |
 //! | `supervise.gave_up` | it has crashed too often and stays ended: `row` |
 //! | `supervise.end` | the supervisor ends: `ending` |
-//! | `history.checkpoint` | a checkpoint as it goes: `ok`, `took_us`; `number`, `pause_us`, `memory_bytes`, `image_bytes`, `written_bytes`, or `row` (failures in a row) and a `message` |
+//! | `history.checkpoint` | a checkpoint as it goes: `ok`, `took_us`; `number`, `pause_us`, `memory_bytes`, `image_bytes`, `written_bytes`, `late_us` if it came too late, or `row` (failures in a row) and a `message` |
 //! | `history.prune` | old checkpoints left: `removed`, `packs`, or a `message` when they could not |
 //! | `events.lost` | in a file: events before this one could not be written: `count` |
 //!

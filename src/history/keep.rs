@@ -9,8 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use super::error::HistoryError;
 use super::folder::History;
 use super::index::Index;
+use super::schedule::Schedule;
 use crate::control::{Client, ClientError, Request, Status, Target, TargetError, resolve};
 use crate::events::Draft;
+use crate::events::event::micros;
 use crate::image::{Image, ImageError};
 
 /// How long a server may take to accept a connection.
@@ -107,31 +109,37 @@ impl Keep {
     pub fn run(&self, stop: &AtomicBool, tell: &mut dyn FnMut(Draft)) {
         let mut failures = 0;
         let mut was_there = false;
-        let mut wait = self.first_wait();
-        while self.sleep(wait, stop) {
+        let mut schedule = Schedule::new(self.every);
+        let mut next = Instant::now() + self.first_wait();
+        while self.sleep(next, stop) {
             let begun = Instant::now();
             let made = self.once(stop);
             let took = begun.elapsed();
-            wait = next_wait(self.every, took);
             match made {
                 Ok(index) => {
-                    tell(about(&index, took));
+                    let late = schedule.complete(begun, Instant::now());
+                    if !late.is_zero() {
+                        self.tell_late(index.number, late);
+                    }
+                    tell(about(&index, took, late));
                     self.prune(tell);
                     (failures, was_there) = (0, true);
+                    next = schedule.next(Instant::now());
                 }
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
-                    wait = wait.min(EARLY);
+                    next = Instant::now() + self.every.min(EARLY);
                 }
                 // The server has ended, and is about to be restored.
                 Err(error) if stop.load(Ordering::Relaxed) => {
                     tracing::info!("no checkpoint: {error}");
                     tell(none(&error, failures + 1, took));
+                    next = begun;
                 }
                 Err(error) => {
                     failures += 1;
                     tell(none(&error, failures, took));
-                    wait = self.every;
+                    next = Instant::now() + self.every;
                     self.tell(&error, failures);
                 }
             }
@@ -147,9 +155,8 @@ impl Keep {
         self.every.saturating_sub(age) / 2
     }
 
-    /// Whether the time has passed without a stop.
-    fn sleep(&self, time: Duration, stop: &AtomicBool) -> bool {
-        let until = Instant::now() + time;
+    /// Whether this moment has come without a stop.
+    fn sleep(&self, until: Instant, stop: &AtomicBool) -> bool {
         while !stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -251,6 +258,14 @@ impl Keep {
         self.history.clear_checkouts(last);
     }
 
+    fn tell_late(&self, number: u64, late: Duration) {
+        let every = self.every;
+        tracing::warn!(
+            "checkpoint {number} came {late:.1?} too late: a crash just before it would have lost more than {every:?}; a \
+             longer interval leaves more room"
+        );
+    }
+
     fn tell(&self, error: &KeepError, failures: u32) {
         let last = self.history.complete().last().map_or("there is none yet".to_owned(), ToString::to_string);
         let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
@@ -268,43 +283,17 @@ impl Keep {
     }
 }
 
-/// How long to wait after a checkpoint that took this long, so that the next is complete within the interval even if it
-/// takes half as long again. A tenth of the interval is always the server's own.
-fn next_wait(every: Duration, took: Duration) -> Duration {
-    every.saturating_sub(took.mul_f64(2.5)).max(every / 10)
-}
-
 fn event(ok: bool, took: Duration) -> Draft {
     Draft::new("history.checkpoint").label("a checkpoint as it goes").with("ok", ok).took(took)
 }
 
-fn about(index: &Index, took: Duration) -> Draft {
+fn about(index: &Index, took: Duration, late: Duration) -> Draft {
     let draft = event(true, took).with("number", index.number).with("pause_us", index.pause_us);
     let draft = draft.with("memory_bytes", index.memory_bytes).with("image_bytes", index.image_bytes);
-    draft.with("written_bytes", index.written_bytes)
+    let draft = draft.with("written_bytes", index.written_bytes);
+    draft.with_some("late_us", Some(micros(late)).filter(|late| *late > 0))
 }
 
 fn none(error: &KeepError, row: u32, took: Duration) -> Draft {
     event(false, took).with("row", row).message(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_is_complete_before_the_last_is_older_than_the_interval() {
-        let every = Duration::from_secs(10);
-        for took in [0, 1, 500, 2000, 3600].map(Duration::from_millis) {
-            // From the beginning of one to the end of the next, which takes half as long again.
-            let age = took + next_wait(every, took) + took.mul_f64(1.5);
-            assert!(age <= every, "{took:?}: {age:?}");
-        }
-        let slow = Duration::from_secs(20);
-        assert_eq!(
-            next_wait(every, slow),
-            Duration::from_secs(1),
-            "the server serves in between all the same"
-        );
-    }
 }

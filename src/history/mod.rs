@@ -24,6 +24,7 @@ pub mod index;
 pub mod keep;
 mod pack;
 pub mod prune;
+mod schedule;
 pub mod spec;
 pub mod store;
 #[cfg(test)]
