@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::fs::Permissions;
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -66,8 +66,8 @@ fn dumped_by(host: &Host, mut command: Command) -> Dumped {
     std::fs::write(host.path("numbers"), input).unwrap();
     command.args(["sleepsort", "--unit", "100ms", "--times", "--checkpoint-at", "3", "img"]);
     let mut command = host.at_home(command);
-    command.stdin(std::fs::File::open(host.path("numbers")).unwrap());
-    command.stdout(std::fs::File::create(host.path("sorted")).unwrap()).stderr(Stdio::null());
+    command.stdin(File::open(host.path("numbers")).unwrap());
+    command.stdout(File::create(host.path("sorted")).unwrap()).stderr(Stdio::null());
     let mut sort = Running::start(&mut command);
     let pid = pid_of(host);
     sort.ended();
@@ -225,7 +225,7 @@ fn a_restore_by_an_ordinary_user_leaves_the_sleepers_their_time() {
     let mut command = host.at_home(Command::new(as_user[0]));
     command.args(&as_user[1..]).arg(&program).args(["restore", "img"]);
     command.env("XDG_RUNTIME_DIR", &run).env("TMPDIR", &run);
-    command.stderr(std::fs::File::create(host.path("said")).unwrap());
+    command.stderr(File::create(host.path("said")).unwrap());
     let began = Instant::now();
     let mut restored = Running::start(&mut command);
     let status = restored.ended();
@@ -238,7 +238,7 @@ fn a_restore_by_an_ordinary_user_leaves_the_sleepers_their_time() {
 fn sort(host: &Host, input: &str, more: &[&str]) -> Done {
     std::fs::write(host.path("numbers"), input).unwrap();
     let mut command: Command = host.defrost(["sleepsort"].iter().chain(more));
-    command.stdin(std::fs::File::open(host.path("numbers")).unwrap());
+    command.stdin(File::open(host.path("numbers")).unwrap());
     Done::of(&mut command)
 }
 
@@ -257,6 +257,15 @@ fn numbers_come_out_in_order_and_bad_ones_start_nothing() {
     let said = sort(&host, "1\n", &["--checkpoint-at", "1", "img"]).failed(2);
     assert!(said.contains("standard output is no file") && said.contains("hint: "), "{said}");
     assert_eq!(sort(&host, "1\n", &["--unit", "0s"]).status, 2);
+    // All are sorted before the checkpoint is due.
+    fs::write(host.path("few"), "2\n1\n").unwrap();
+    let mut command = host.defrost(["sleepsort", "--unit", "10ms", "--checkpoint-at", "60", "img"]);
+    let (input, output) = (host.path("few"), host.path("sorted"));
+    command.stdin(File::open(input).unwrap()).stdout(File::create(&output).unwrap());
+    let done = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.code() == Some(1) && said.contains("there is no image"), "{said}");
+    assert_eq!(fs::read_to_string(output).unwrap(), "1\n2\n");
     assert!(!host.path("img").exists());
     assert!(PATIENCE > UNIT * LARGEST + PAUSE, "the sorts of these tests end in time");
 }

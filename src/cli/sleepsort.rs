@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::checkpoint::Request;
 use crate::control::{Control, ControlOptions};
 use crate::engine::criu::CriuEngine;
 use crate::resource::{Cycle, HookError, Resource, locked};
-use crate::sleepsort::{LARGEST, Sleepers, Woken, read};
+use crate::sleepsort::{LARGEST, SHORTEST_UNIT, Sleepers, Woken, read};
 use crate::wake::Wake;
 use crate::{Registration, Subject};
 
@@ -31,7 +32,7 @@ const LONGEST_UNIT: Duration = Duration::from_secs(3600);
 /// has one whole number a line, from 0 to 86400.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// How long a sleeper sleeps for each 1 of its number: `1s`, `20ms`
+    /// How long a sleeper sleeps for each 1 of its number: `1s`, `20ms`; from 1ms to 3600s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = unit)]
     unit: Duration,
     /// Print with each number when it woke, in milliseconds from the start: by the clock of the timers, which stands still
@@ -59,11 +60,9 @@ fn unit(text: &str) -> Result<Duration, String> {
     let unit = number.trim().parse::<f64>().ok().and_then(|number| {
         Duration::try_from_secs_f64(number * factor)
             .ok()
-            .filter(|unit| !unit.is_zero() && *unit <= LONGEST_UNIT)
+            .filter(|unit| (SHORTEST_UNIT..=LONGEST_UNIT).contains(unit))
     });
-    unit.ok_or_else(|| {
-        format!("not a time above 0 and up to {} s, such as 1s or 20ms", LONGEST_UNIT.as_secs())
-    })
+    unit.ok_or_else(|| format!("not a time from 1ms to {}s, such as 1s or 20ms", LONGEST_UNIT.as_secs()))
 }
 
 /// A checkpoint to be made.
@@ -126,7 +125,8 @@ async fn sort(
     let control = Control::start(&subject, ControlOptions::default())
         .map_err(|error| Failure::new(FAILED, format!("{error}; nothing runs"), error.hint()))?;
     let mut sleepers = Sleepers::start(numbers, arguments.unit);
-    let checkpoint = plan.map(|plan| tokio::spawn(checkpoint(subject.clone(), plan)));
+    let begun = Arc::new(AtomicBool::new(false));
+    let checkpoint = plan.map(|plan| tokio::spawn(checkpoint(subject.clone(), plan, Arc::clone(&begun))));
     let stopped = loop {
         let woken = tokio::select! {
             woken = sleepers.next() => woken,
@@ -137,9 +137,17 @@ async fn sort(
     };
     let left = sleepers.left();
     match checkpoint {
-        Some(asked) if !asked.is_finished() && (stopped || left == 0) => asked.abort(),
+        Some(asked) if !asked.is_finished() && stopped => asked.abort(),
+        Some(_) if !begun.load(Ordering::Relaxed) => {
+            let text = "--checkpoint-at: all numbers were sorted before it was due; there is no image, and nothing runs";
+            return Err(Failure::new(FAILED, text, Some("name an earlier moment, or a longer --unit")));
+        }
         Some(asked) => asked.await.unwrap_or_else(|error| Err(Failure::plain(FAILED, error)))?,
         None => {}
+    }
+    if sleepers.overran() {
+        let text = "some numbers were due before all sleepers slept: the order may be wrong; nothing runs";
+        return Err(Failure::new(FAILED, text, Some("give a longer --unit, or fewer numbers")));
     }
     if stopped && left > 0 {
         let text = format!("stopped: {left} of {} numbers had not woken; nothing runs", numbers.len());
@@ -149,8 +157,9 @@ async fn sort(
 }
 
 /// Does what is planned; the failure says that the sleepers went on.
-async fn checkpoint(subject: Subject, plan: Plan) -> Result<(), Failure> {
+async fn checkpoint(subject: Subject, plan: Plan, begun: Arc<AtomicBool>) -> Result<(), Failure> {
     tokio::time::sleep(plan.after).await;
+    begun.store(true, Ordering::Relaxed);
     let request = Request::new(&plan.dir);
     let request = if plan.leave_running { request.leave_running() } else { request };
     let finished = subject.checkpoint(request).await;
@@ -223,7 +232,7 @@ mod tests {
         {
             assert_eq!(unit(text), Ok(Duration::from_millis(expected)), "{text}");
         }
-        for text in ["", "s", "0s", "-1s", "3601s", "1m", "x", "nan", "inf"] {
+        for text in ["", "s", "0s", "0.9ms", "-1s", "3601s", "1m", "x", "nan", "inf"] {
             assert!(unit(text).is_err(), "{text}");
         }
     }

@@ -79,7 +79,7 @@ pub fn read(mut input: impl BufRead) -> Result<Vec<u32>, InputError> {
 fn number(line: usize, text: &str) -> Result<u32, InputError> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(InputError::NotANumber { line, text: text.chars().take(SHOWN).collect() });
+        return Err(InputError::NotANumber { line, text: text.escape_debug().take(SHOWN).collect() });
     }
     let number = text.parse().ok().filter(|number| *number <= LARGEST);
     number.ok_or_else(|| InputError::OutOfRange { line, text: text.chars().take(SHOWN).collect() })

@@ -113,3 +113,43 @@ fn bad_lines_are_named() {
     let many = "1\n".repeat(MOST + 1);
     assert_eq!(said(&many), Err(format!("line {}: there are more than {MOST} numbers", MOST + 1)));
 }
+
+#[tokio::test]
+async fn none_is_due_before_all_of_them_sleep() {
+    // Far more numbers than can be put to sleep within the shortest unit.
+    let numbers: Vec<u32> = (0..20_000).map(|index| index * 7919 % 50).collect();
+    let mut sleepers = Sleepers::start(&numbers, SHORTEST_UNIT);
+    let mut woken = Vec::new();
+    while let Some(next) = sleepers.next().await {
+        woken.push(next);
+    }
+    assert_eq!(woken.len(), numbers.len());
+    // A host that stands still in the wrong moment is told, and not taken for order.
+    assert!(in_order(&woken) || sleepers.overran());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeper_that_is_late_to_begin_is_told() {
+    let mut sleepers = Sleepers::start(&[3, 1, 2], SECOND);
+    // Each is polled once, and waits for the common moment or sleeps already.
+    tokio::task::yield_now().await;
+    assert!(!sleepers.overran());
+    while sleepers.next().await.is_some() {}
+    assert!(!sleepers.overran());
+    let common = Common {
+        unit: SECOND,
+        first: SECOND,
+        called: Instant::now(),
+        missing: std::sync::atomic::AtomicUsize::new(2),
+        begin: watch::Sender::new(None),
+        overran: AtomicBool::new(false),
+    };
+    let mut early = pin!(common.sleep(1));
+    assert!(poll_fn(|context| Poll::Ready(early.as_mut().poll(context).is_pending())).await);
+    let mut late = pin!(common.sleep(2));
+    // The last one: from here on the common moment is known, and only this one begins in time.
+    assert!(poll_fn(|context| Poll::Ready(late.as_mut().poll(context).is_pending())).await);
+    advance(SECOND * 5).await;
+    assert_eq!(early.await.number, 1);
+    assert!(common.overran.load(Ordering::Relaxed));
+}
