@@ -124,3 +124,51 @@ fn what_cannot_be_loaded_is_told() {
     let said = host.run(["load", "no such host", &port, "5", "5"]).failed(1);
     assert!(said.contains("no such host") && said.contains("nothing was sent"), "{said}");
 }
+
+#[test]
+fn a_load_that_is_interrupted_tells_what_it_has() {
+    let Some(host) = Host::for_test("a_load_that_is_interrupted_tells_what_it_has") else { return };
+    let server = Server::start(&host, &[]);
+    let port = server.echo.to_string();
+    for (signal, status, json) in [(Signal::SIGINT, 130, true), (Signal::SIGTERM, 143, false)] {
+        let words = ["load", "127.0.0.1", &port, "20", "100"];
+        let mut command = host.defrost(words.into_iter().chain(json.then_some("--json")));
+        let mut load = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        connected(&server, 20);
+        // Each waits up to a second before its first message.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(load.id().cast_signed()), signal).unwrap();
+        let status_of = load.wait().unwrap();
+        let done = load.wait_with_output().unwrap();
+        let (out, said) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
+        assert!(status_of.code() == Some(status) && said.contains("ended it before its end"), "{said}{out}");
+        if json {
+            let outcome: Value = serde_json::from_str(&out).unwrap();
+            assert!(outcome["interrupted"] == true && outcome["lost"] == 0, "{outcome}");
+            assert!(outcome["answered"].as_u64().is_some_and(|answered| (1..2000).contains(&answered)));
+        } else {
+            assert!(out.contains("of 2000 messages answered"), "{out}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_a_pipe_that_nobody_reads_is_not() {
+    let Some(host) = Host::for_test("a_full_disk_is_told_and_a_pipe_that_nobody_reads_is_not") else {
+        return;
+    };
+    let server = Server::start(&host, &[]);
+    let port = server.echo.to_string();
+    let (load, pid) = (["load", "127.0.0.1", &port, "2", "2", "--no-wait"], server.pid.to_string());
+    for words in [&load[..], &["status", NAME], &["doctor", &pid]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let failed = host.defrost(words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(failed.stderr).unwrap();
+        assert!(failed.status.code() == Some(1) && said.contains("standard output: No space left"), "{said}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = host.defrost(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.success() && !said.contains("panicked"), "{words:?}: {said}");
+    }
+}

@@ -194,11 +194,11 @@ fn tell(
     }
     if arguments.json {
         let clones: Vec<_> = clones.up().map(Clone::of).collect();
-        println!("{}", serde_json::to_string(&Listed { clones })?);
+        say!("{}", serde_json::to_string(&Listed { clones })?);
     } else if arguments.are_clones() {
-        clones.up().for_each(|up| println!("{}", line(up, options.verbose)));
+        clones.up().for_each(|up| say!("{}", line(up, options.verbose)));
     } else if detach {
-        clones.up().for_each(|up| println!("{}", up.pid));
+        clones.up().for_each(|up| say!("{}", up.pid));
     }
     Ok(())
 }

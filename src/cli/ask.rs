@@ -28,7 +28,7 @@ pub(super) fn run(word: &str, arguments: &Arguments) -> Result<ExitCode, Failure
     let answer = client.request(line.as_bytes(), QUESTION);
     let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
     said(&answer)?;
-    println!("{}", answer.text);
+    say!("{}", answer.text);
     Ok(ExitCode::SUCCESS)
 }
 

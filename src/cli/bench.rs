@@ -215,9 +215,9 @@ fn startup_latency(options: &Options, asked: &Startup) -> Result<ExitCode, Failu
     let Outcome { ways, repeated, stopped, failed } = run_rounds(&setup, &plans, note);
     let (name, rounds) = (asked.name.clone(), asked.rounds);
     let service = Service { name, question: question.text, image, rounds, repeated, ways };
-    print!("{}", table::render(&service));
+    put!("{}", table::render(&service));
     if let Some(old) = &old {
-        print!("\n{}", compare::render(old, &service));
+        put!("\n{}", compare::render(old, &service));
     }
     if let Some(file) = file {
         write(file, &Record { format: FORMAT, host, services: vec![service] })?;

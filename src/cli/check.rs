@@ -77,7 +77,7 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> Result<ExitCode, 
     let findings = find(options);
     if arguments.json {
         let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::plain(FAILED, error))?;
-        println!("{json}");
+        say!("{json}");
     } else {
         print(&findings);
     }
@@ -164,16 +164,17 @@ fn kerndat_cache() -> KerndatCache {
 }
 
 fn print(findings: &Findings) {
-    println!("kernel         {}", findings.kernel);
+    say!("kernel         {}", findings.kernel);
     if let Some(criu) = &findings.criu {
-        println!("criu           {} at {}", criu.version, criu.path);
-        println!("criu check     {}", if criu.check { "passed" } else { "failed" });
+        say!("criu           {} at {}", criu.version, criu.path);
+        say!("criu check     {}", if criu.check { "passed" } else { "failed" });
         match &criu.self_test {
-            Some(times) => println!(
+            Some(times) => say!(
                 "self-test      a tcp server was dumped in {:.1} ms and restored in {:.1} ms",
-                times.dump_ms, times.restore_ms
+                times.dump_ms,
+                times.restore_ms
             ),
-            None => println!("self-test      failed"),
+            None => say!("self-test      failed"),
         }
     }
     let cache = match findings.kerndat_cache {
@@ -182,17 +183,17 @@ fn print(findings: &Findings) {
         KerndatCache::Impossible => "impossible: /run is not a tmpfs",
         KerndatCache::Obstructed => "obstructed",
     };
-    println!("kerndat cache  {cache}");
+    say!("kerndat cache  {cache}");
     for problem in &findings.problems {
-        println!("problem: {}", problem.what);
+        say!("problem: {}", problem.what);
         if let Some(hint) = &problem.hint {
-            println!("hint: {hint}");
+            say!("hint: {hint}");
         }
     }
     for advice in &findings.advice {
-        println!("advice: {advice}");
+        say!("advice: {advice}");
     }
-    println!("{}", if findings.able { "this host can checkpoint and restore" } else { "this host cannot" });
+    say!("{}", if findings.able { "this host can checkpoint and restore" } else { "this host cannot" });
 }
 
 /// The life of the process that the self-test dumps: one listener, and nothing else to carry.
@@ -200,7 +201,7 @@ pub(super) fn subject() -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::plain(FAILED, format!("self-test subject: {error}"));
     crate::startup::Init::new().run().map_err(|error| Failure::plain(FAILED, error))?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(failed)?;
-    println!("listening on port {}", listener.local_addr().map_err(failed)?.port());
+    say!("listening on port {}", listener.local_addr().map_err(failed)?.port());
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     sys::descriptors::replace_standard(1, &null).map_err(failed)?;
     drop(null);

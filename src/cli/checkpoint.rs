@@ -33,6 +33,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let answer = client.request(&line, Duration::from_secs_f64(arguments.timeout));
     let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
     said(&answer)?;
-    println!("{}", answer.text);
+    say!("{}", answer.text);
     Ok(ExitCode::SUCCESS)
 }

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let answer = client.request(&meant_from_here(line), REQUEST);
         let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
         if answer.ok {
-            println!("{}", answer.text);
+            say!("{}", answer.text);
         } else {
             all_done = false;
             Failure::new(FAILED, &answer.text, answer.hint).warn();

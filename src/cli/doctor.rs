@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let findings = Findings { clear: report.is_clear(), report, advice: vec![ALIKE] };
     if arguments.json {
         let text = serde_json::to_string_pretty(&findings).map_err(|error| Failure::plain(FAILED, error))?;
-        println!("{text}");
+        say!("{text}");
     } else {
         findings.print();
     }
@@ -77,9 +77,9 @@ fn asked(arguments: &Arguments) -> Result<Option<ExitCode>, Failure> {
     let read: serde_json::Value =
         serde_json::from_str(&findings).map_err(|error| Failure::plain(FAILED, error))?;
     if arguments.json {
-        println!("{findings}");
+        say!("{findings}");
     } else {
-        println!("{}\nadvice: {ALIKE}", ask("audit")?.text);
+        say!("{}\nadvice: {ALIKE}", ask("audit")?.text);
     }
     let clear = read["blockers"].as_array().is_some_and(Vec::is_empty);
     Ok(Some(if clear { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }))
@@ -90,19 +90,19 @@ impl Findings {
         let Report { process, blockers, notes, descriptors, .. } = &self.report;
         let name = &process.process;
         match blockers.len() {
-            0 => println!("{} (pid {}): nothing blocks a checkpoint", name.name, name.pid),
-            1 => println!("{} (pid {}): 1 thing blocks a checkpoint", name.name, name.pid),
-            count => println!("{} (pid {}): {count} things block a checkpoint", name.name, name.pid),
+            0 => say!("{} (pid {}): nothing blocks a checkpoint", name.name, name.pid),
+            1 => say!("{} (pid {}): 1 thing blocks a checkpoint", name.name, name.pid),
+            count => say!("{} (pid {}): {count} things block a checkpoint", name.name, name.pid),
         }
-        println!("threads: {}, descriptors: {}", process.threads, descriptors.len());
+        say!("threads: {}, descriptors: {}", process.threads, descriptors.len());
         for blocker in blockers {
-            println!("blocker: {blocker}\n  hint: {}", blocker.remedy);
+            say!("blocker: {blocker}\n  hint: {}", blocker.remedy);
         }
         for note in notes {
-            println!("note: {note}");
+            say!("note: {note}");
         }
         for advice in &self.advice {
-            println!("advice: {advice}");
+            say!("advice: {advice}");
         }
     }
 }

@@ -121,7 +121,7 @@ fn ls(list: &List) -> Result<ExitCode, Failure> {
     } else {
         describe(&entries).unwrap_or_default() + &last_crash::describe(&history).unwrap_or_default()
     };
-    print!("{text}");
+    put!("{text}");
     let lost: Vec<String> = entries
         .iter()
         .filter(|entry| !entry.problems.is_empty())
@@ -179,7 +179,7 @@ fn check_out(checkout: &Checkout) -> Result<ExitCode, Failure> {
         Failure::new(USAGE, text, Some("name it as DIR@3 or DIR@-1"))
     })?;
     let image = history.checkout(number, &checkout.out).map_err(|error| failed(&error))?;
-    println!("{} is checkpoint {number} of {}", image.display(), history.path().display());
+    say!("{} is checkpoint {number} of {}", image.display(), history.path().display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -187,7 +187,7 @@ fn add(addition: &Addition) -> Result<ExitCode, Failure> {
     let history = History::create(&addition.dir).map_err(|error| failed(&error))?;
     let _claim = history.claim().map_err(|error| failed(&error))?;
     let index = history.add(&addition.image).map_err(|error| failed(&error))?;
-    println!(
+    say!(
         "{} is checkpoint {} of {}: {} stored as {}",
         addition.image.display(),
         index.number,
@@ -202,7 +202,7 @@ fn prune(pruning: &Pruning) -> Result<ExitCode, Failure> {
     let history = History::open(&pruning.dir).map_err(|error| failed(&error))?;
     let _claim = history.claim().map_err(|error| failed(&error))?;
     let pruned = history.prune(pruning.keep as usize).map_err(|error| failed(&error))?;
-    println!("{} checkpoints were removed", pruned.removed.len());
+    say!("{} checkpoints were removed", pruned.removed.len());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -129,7 +129,7 @@ fn ls(list: &List) -> Result<ExitCode, Failure> {
     } else {
         describe(&entries).unwrap_or_default()
     };
-    print!("{text}");
+    put!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -168,7 +168,7 @@ fn rm(removal: &Removal) -> Result<ExitCode, Failure> {
         let status = if matches!(error, RemoveError::Image(_)) { IMAGE } else { FAILED };
         Failure::new(status, &error, error.hint())
     })?;
-    println!("{} was removed", removed.display());
+    say!("{} was removed", removed.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -192,6 +192,6 @@ fn make_whole(flattening: &Flattening) -> Result<ExitCode, Failure> {
         let status = if error.is_of_the_image() { IMAGE } else { FAILED };
         Failure::new(status, &error, error.hint())
     })?;
-    println!("{} depends on no other image", whole.display());
+    say!("{} depends on no other image", whole.display());
     Ok(ExitCode::SUCCESS)
 }

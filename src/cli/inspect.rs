@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } else {
         describe(&image).unwrap_or_default()
     };
-    print!("{text}");
+    put!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 

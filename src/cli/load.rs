@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nix::sys::signal::Signal;
 
 use super::failure::{FAILED, Failure, HOST};
 use super::restore::seconds;
@@ -13,6 +16,9 @@ use crate::load::{LoadError, LoadOptions, Outcome, Pace, Progress, Trouble, run 
 
 /// How often the progress is drawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
+
+/// How soon a signal is heard of.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Load a line echo with many clients, each of which checks every answer
 ///
@@ -87,22 +93,27 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let hint = Some("look at the limits on threads and descriptors");
         Failure::new(FAILED, format!("the runtime did not start: {error}; nothing was sent"), hint)
     })?;
-    let outcome = runtime.block_on(async {
+    let made = runtime.block_on(async {
         let progress = Progress::new();
         tokio::select! {
-            outcome = make_load(options, &progress) => outcome,
+            outcome = make_load(options, &progress) => outcome.map_err(|error| not_made(&error)).map(|it| (it, None)),
             never = draw(&progress, total) => match never {},
+            signal = asked_to_end() => signal.map(|signal| (progress.so_far(total), Some(signal))),
         }
     });
-    let mut outcome = outcome.map_err(|error| not_made(&error))?;
+    let (mut outcome, signal) = made?;
     if !latencies {
         outcome.latencies_us.clear();
     }
     if json {
         let text = serde_json::to_string_pretty(&outcome).map_err(|error| Failure::plain(FAILED, error))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", told(&outcome));
+        put!("{}", told(&outcome));
+    }
+    if let Some(signal) = signal {
+        eprintln!("defrost: {} ended it before its end; what listens there goes on", signal.as_str());
+        return Ok(ExitCode::from(128 + u8::try_from(signal as i32).unwrap_or_default()));
     }
     if outcome.is_whole() {
         return Ok(ExitCode::SUCCESS);
@@ -113,6 +124,24 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     );
     let known = outcome.errors.keys().filter(|trouble| !through || **trouble == Trouble::Late);
     Err(Failure::new(FAILED, text, known.filter_map(|trouble| trouble.hint()).next()))
+}
+
+/// The signal that asked for an end. All clients end with it. Tokio's own signals would put a socket of its into each
+/// server of this crate.
+async fn asked_to_end() -> Result<Signal, Failure> {
+    let asked = Arc::new(AtomicUsize::new(0));
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let number = usize::try_from(signal as i32).unwrap_or_default();
+        signal_hook::flag::register_usize(signal as i32, Arc::clone(&asked), number)
+            .map_err(|error| Failure::plain(FAILED, format!("signals: {error}; nothing was sent")))?;
+    }
+    loop {
+        let number = i32::try_from(asked.load(Ordering::Relaxed)).unwrap_or_default();
+        if let Ok(signal) = Signal::try_from(number) {
+            return Ok(signal);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn not_made(error: &LoadError) -> Failure {

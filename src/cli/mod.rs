@@ -4,6 +4,9 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the command's own output")]
 
+#[macro_use]
+mod out;
+
 mod apart;
 mod ask;
 mod bench;
@@ -132,7 +135,8 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::SelfTestSubject => check::subject(),
     };
-    done.unwrap_or_else(|failure| failure.report())
+    let status = done.unwrap_or_else(|failure| failure.report());
+    out::failure().map_or(status, |failure| failure.report())
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
     check(options, &image, &arguments, apart.as_ref(), &each)?;
     clock.watch.lap("verify it");
     let Some((engine, why)) = arguments.how.engine(options, &image)? else {
-        println!("{} can be restored here; nothing was started", image.path().display());
+        say!("{} can be restored here; nothing was started", image.path().display());
         return Ok(ExitCode::SUCCESS);
     };
     clock.watch.lap("choose the engine");
@@ -177,7 +177,7 @@ fn restore_among_others(
     }
     let limit = arguments.wait_ready.then(|| Duration::from_secs_f64(arguments.ready_timeout));
     let detached = restore.detach(limit)?;
-    println!("{}", detached.pid);
+    say!("{}", detached.pid);
     if options.verbose {
         tell_origin(detached.pid, &detached.origin);
     }

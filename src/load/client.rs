@@ -87,6 +87,7 @@ impl<'a> Client<'a> {
     async fn exchange(&mut self, line: &[u8]) -> Result<(), Trouble> {
         let deadline = Instant::now() + self.plan.options.limit;
         let mut pause = SHORTEST_PAUSE;
+        let mut interruptions = Vec::new();
         let (mut attempts, mut sent_before) = (0, false);
         loop {
             let mut sent = false;
@@ -97,20 +98,24 @@ impl<'a> Client<'a> {
             }
             sent_before |= sent;
             let trouble = match tried {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    interruptions.into_iter().for_each(|trouble| self.plan.tally.made_good(trouble));
+                    return Ok(());
+                }
                 Err(trouble) => trouble,
             };
             let may_pass = matches!(trouble, Trouble::Refused | Trouble::Closed | Trouble::Reset);
             if !self.plan.options.through_checkpoint || !may_pass {
                 return Err(trouble);
             }
-            self.plan.tally.interrupted(trouble);
+            interruptions.push(trouble);
             self.connection = None;
             attempts += 1;
             // The first time it is a connection of old that has ended, and there may well be a server.
             if attempts > 1 {
                 if Instant::now() + pause >= deadline {
-                    return Err(Trouble::Late);
+                    // What has kept it from an answer until now.
+                    return Err(trouble);
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -5,6 +5,9 @@
 use procfs::process::Process;
 use serde::Serialize;
 
+/// From how many connections on what each costs can be told from what else grows.
+const LEAST: u64 = 100;
+
 /// How resident memory grew up to the moment when most connections were open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
@@ -54,7 +57,8 @@ impl Watch {
     }
 
     pub(super) fn told(&self) -> Option<Memory> {
-        self.most
+        // Of a few connections it is noise.
+        self.most.filter(|most| most.connections >= LEAST)
     }
 }
 

@@ -119,19 +119,27 @@ impl LoadError {
 
 /// How far it is, for whoever waits.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<tally::Tally>);
+pub struct Progress(Arc<tally::Tally>, Instant);
 
 impl Progress {
     /// For one run.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(tally::Tally::new()))
+        Self(Arc::new(tally::Tally::new()), Instant::now())
     }
 
     /// Messages answered by now.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.0.answered()
+    }
+
+    /// How it went so far, of so many messages, for who gives up.
+    #[must_use]
+    pub fn so_far(&self, messages: u64) -> Outcome {
+        let outcome = self.0.outcome(messages, self.1.elapsed(), None);
+        let failed = outcome.errors.values().sum::<u64>().saturating_sub(outcome.wrong);
+        Outcome { interrupted: true, lost: failed, ..outcome }
     }
 
     /// Connections open now.
@@ -193,7 +201,9 @@ pub async fn run(options: LoadOptions, progress: &Progress) -> Result<Outcome, L
 
 /// Finds the server, and sees that it takes connections: ten thousand clients of nobody would say it less clearly.
 async fn reach(options: &LoadOptions) -> Result<SocketAddr, LoadError> {
-    let name = (options.host.as_str(), options.port);
+    // An IPv6 address may have the brackets that it has in front of a port.
+    let bare = options.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let name = (bare.unwrap_or(&options.host), options.port);
     let failed = |source| LoadError::Resolve { host: options.host.clone(), source };
     let found = match timeout(RESOLVE, tokio::net::lookup_host(name)).await {
         Ok(found) => found.map_err(failed)?.collect::<Vec<_>>(),

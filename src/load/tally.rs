@@ -115,7 +115,7 @@ pub struct Outcome {
     pub lost: u64,
     /// What went wrong, and was not made good.
     pub errors: BTreeMap<Trouble, u64>,
-    /// What happened to connections and was made good by another attempt.
+    /// What happened to the connections of messages that were answered all the same, by another attempt.
     pub interruptions: BTreeMap<Trouble, u64>,
     /// Connections that took the place of an earlier one.
     pub reconnects: u64,
@@ -128,6 +128,8 @@ pub struct Outcome {
     pub latencies_us: Vec<(u64, u64)>,
     /// The waits of the client that waited longest, in seconds: no run is shorter.
     pub longest_wait: f64,
+    /// Whether it was given up before its end; then `lost` counts those only that had failed by then.
+    pub interrupted: bool,
     /// In all, in seconds.
     pub seconds: f64,
     /// Answers a second.
@@ -204,7 +206,7 @@ impl Tally {
         *locked(&self.counts).errors.entry(trouble).or_default() += 1;
     }
 
-    pub(super) fn interrupted(&self, trouble: Trouble) {
+    pub(super) fn made_good(&self, trouble: Trouble) {
         *locked(&self.counts).interruptions.entry(trouble).or_default() += 1;
     }
 
@@ -249,6 +251,7 @@ impl Tally {
             latency_us: latency,
             latencies_us: counts.latency.as_ref().map(each).unwrap_or_default(),
             longest_wait: counts.longest_wait.as_secs_f64(),
+            interrupted: false,
             seconds: took.as_secs_f64(),
             per_second: answered as f64 / took.as_secs_f64(),
             memory,

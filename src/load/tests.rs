@@ -72,6 +72,22 @@ async fn an_echo_answers_everything() {
 }
 
 #[tokio::test]
+async fn an_ipv6_address_may_have_brackets() {
+    let Ok(listener) = TcpListener::bind("[::1]:0").await else {
+        println!("skipped: an_ipv6_address_may_have_brackets: there is no ::1 here");
+        return;
+    };
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(serve(listener, echo));
+    for host in ["::1", "[::1]"] {
+        let options = LoadOptions { host: host.to_owned(), ..options(port) };
+        let outcome = run(options, &Progress::new()).await.unwrap();
+        assert!(outcome.is_whole(), "{host}: {outcome:?}");
+    }
+    server.abort();
+}
+
+#[tokio::test]
 async fn a_rate_is_a_schedule() {
     let outcome = loaded(echo, |options| LoadOptions { pace: Pace::Rate(200.0), ..options }).await;
     assert!(outcome.is_whole(), "{outcome:?}");
