@@ -25,9 +25,14 @@ macro_rules! put {
 
 pub(super) fn write(text: fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
-    if let Err(error) = out.write_fmt(text).and_then(|()| out.flush())
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
+    if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
+        missed(error);
+    }
+}
+
+/// Something was not printed, for this reason.
+pub(super) fn missed(error: io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
         locked(&TROUBLE).get_or_insert(error);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Stdout, Write};
 
+use crate::cli::out;
 use crate::events::json::to_json;
 use crate::events::{Event, Filter, Format, Summary};
 
@@ -20,8 +21,15 @@ pub(super) struct Output {
     missing: u64,
 }
 
-/// Nobody reads any more.
+/// Nobody reads any more, or it cannot be written.
 pub(super) struct Closed;
+
+impl Closed {
+    fn by(error: io::Error) -> Self {
+        out::missed(error);
+        Self
+    }
+}
 
 impl Output {
     pub(super) fn new(filter: Filter, form: Form, summary: bool) -> Self {
@@ -41,7 +49,7 @@ impl Output {
             Form::Json => writeln!(self.out, "{}", to_json(event)),
             Form::Line(format) => writeln!(self.out, "{}", format.line(event)),
         };
-        written.map_err(|_| Closed)
+        written.map_err(Closed::by)
     }
 
     /// Counts events that are not there any more.
@@ -51,12 +59,14 @@ impl Output {
 
     /// Has all that was shown so far seen.
     pub(super) fn flush(&mut self) -> Result<(), Closed> {
-        self.out.flush().map_err(|_| Closed)
+        self.out.flush().map_err(Closed::by)
     }
 
     /// The summary, and what is missing. Whoever has stopped reading has seen enough.
     pub(super) fn end(mut self) {
-        let _ = self.summarise().and_then(|()| self.out.flush());
+        if let Err(error) = self.summarise().and_then(|()| self.out.flush()) {
+            out::missed(error);
+        }
         if self.missing > 0 {
             eprintln!("defrost: {} events are missing: they came before those that were kept", self.missing);
         }
