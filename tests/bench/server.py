@@ -117,12 +117,13 @@ class Process:
 
 
 class Server(Process):
-    """`defrost serve` with an HTTP port that is the same in every start, and an echo."""
+    """`defrost serve` with an HTTP port that is the same in every start, and an echo; or with one of them."""
 
-    def __init__(self, bench, *arguments, name=NAME, echo=True):
+    def __init__(self, bench, *arguments, name=NAME, echo=True, has_http=True):
         self.echo, self.http = free_port(), free_port()
         self.ports = ["--echo", f"127.0.0.1:{self.echo}"] if echo else []
-        self.ports += ["--http", f"127.0.0.1:{self.http}"]
+        self.ports += ["--http", f"127.0.0.1:{self.http}"] if has_http else []
+        self.has_http = has_http
         super().__init__(bench, bench.defrost, "serve", "--name", name, *self.ports, *arguments)
         self.name = name
 
@@ -133,7 +134,10 @@ class Server(Process):
 
     def ready(self):
         """Waits until it says so, to the next millisecond."""
-        wait_for(lambda: get(self.http, "/readyz")[0] == 200, f"readiness of port {self.http}")
+        if self.has_http:
+            wait_for(lambda: get(self.http, "/readyz")[0] == 200, f"readiness of port {self.http}")
+        else:
+            wait_for(lambda: _takes_connections(self.echo), f"somebody to listen on port {self.echo}")
         self.lives()
 
     def restore(self, *arguments):
@@ -145,6 +149,11 @@ class Server(Process):
         """To an image, which ends it."""
         self.bench.run(self.bench.defrost, "checkpoint", self.name, image)
         self.reap()
+
+
+def _takes_connections(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def get(port, path):
