@@ -37,8 +37,9 @@ const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 #[command(next_help_heading = "Checkpoints as it goes")]
 pub(super) struct KeepArguments {
     /// Make a checkpoint so often, as 10s, 500ms or 5m; the server goes on. Each is begun so early that it is complete in
-    /// time even if it takes twice as long as the slowest of the last eight: no more than this is lost in a crash then. One
-    /// that comes too late all the same is told
+    /// time even if it takes twice as long as the slowest of the last eight, where that took no more than three tenths of
+    /// this: no more than this is lost in a crash then. One that comes too late all the same is told. The first after a
+    /// start or a restore, and one after a failed attempt, can come later
     #[arg(long, value_name = "TIME", value_parser = interval, requires = "history")]
     checkpoint_every: Option<Duration>,
     /// Where the checkpoints are stored; each costs what has changed since the one before. Begun if it is not there
