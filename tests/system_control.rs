@@ -48,6 +48,42 @@ fn a_line_to_ctl() {
 }
 
 #[test]
+fn doctors_are_no_obstacle_to_each_other_nor_to_a_checkpoint() {
+    let name = "doctors_are_no_obstacle_to_each_other_nor_to_a_checkpoint";
+    let Some(host) = Host::for_test(name) else { return };
+    let server = Server::start(&host, &[]);
+    let pid = server.pid.to_string();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..15 {
+                    let said = host.run(["doctor", &pid]).worked();
+                    assert!(said.starts_with("nothing blocks a checkpoint"), "{said}");
+                }
+            });
+        }
+    });
+    let checkpointed = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            // These are cut off by the checkpoint, as any connection is.
+            scope.spawn(|| {
+                while !checkpointed.load(std::sync::atomic::Ordering::Relaxed) {
+                    host.run(["doctor", &pid]);
+                }
+            });
+        }
+        for round in 0..3 {
+            let done = host.run(["checkpoint", NAME, &format!("img{round}"), "--leave-running"]);
+            if round == 2 || done.status != 0 {
+                checkpointed.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            done.worked();
+        }
+    });
+}
+
+#[test]
 fn the_doctor_names_what_blocks_and_what_to_do() {
     let Some(host) = Host::for_test("the_doctor_names_what_blocks_and_what_to_do") else { return };
     let mut server = Server::start(&host, &[]);

@@ -164,7 +164,10 @@ fn a_full_disk_is_told_and_a_pipe_that_nobody_reads_is_not() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let failed = host.defrost(words).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8(failed.stderr).unwrap();
-        assert!(failed.status.code() == Some(1) && said.contains("standard output: No space left"), "{said}");
+        assert!(
+            failed.status.code() == Some(1) && said.contains("standard output: No space left"),
+            "{words:?}: {said}"
+        );
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let done = host.defrost(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();

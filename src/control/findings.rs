@@ -2,7 +2,11 @@
 //!
 //! It must not know resources: it goes by the names, addresses and descriptions that the context tells.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::thread;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -11,6 +15,10 @@ use crate::Subject;
 use crate::audit::{Audit, AuditError, Blocker, Claims, Descriptor, DescriptorKind, Note, Report, TcpState};
 use crate::checkpoint::inherited;
 use crate::context::ResourceInfo;
+
+/// How often a process that works is looked at, at most, and how long after one look the next one is.
+const LOOKS: u32 = 3;
+const BETWEEN: Duration = Duration::from_millis(20);
 
 /// The outcome of an audit between two cycles.
 #[derive(Debug, Serialize)]
@@ -32,8 +40,27 @@ struct PutDown {
 }
 
 impl Findings {
-    /// Audits the process. Blocks, as [`Audit::of_self`] does.
+    /// Audits the process, which works meanwhile: a descriptor is told that is open in two looks running, and one
+    /// that was about to be registered or closed is not. Blocks, as [`Audit::of_self`] does, and up to three times as long.
     pub(super) fn of(subject: &Subject) -> Result<Self, AuditError> {
+        let mut stayed: Option<HashSet<(RawFd, String)>> = None;
+        let mut look = 1;
+        loop {
+            let (mut report, registered) = Self::look(subject)?;
+            if let Some(stayed) = &stayed {
+                report.blockers.retain(|blocker| lasts(blocker, &report.descriptors, stayed));
+            }
+            stayed = Some(report.descriptors.iter().map(named).collect());
+            let findings = Self::new(report, &registered);
+            if findings.blockers.is_empty() || look == LOOKS {
+                return Ok(findings);
+            }
+            look += 1;
+            thread::sleep(BETWEEN);
+        }
+    }
+
+    fn look(subject: &Subject) -> Result<(Report, Registered), AuditError> {
         let context = subject.context();
         let claims = Claims {
             by_resource: context.claimed(),
@@ -42,7 +69,7 @@ impl Findings {
             service: Vec::new(),
         };
         let report = Audit::of_self(&claims)?;
-        Ok(Self::new(report, &Registered { listens: context.listens(), resources: context.resources() }))
+        Ok((report, Registered { listens: context.listens(), resources: context.resources() }))
     }
 
     fn new(report: Report, registered: &Registered) -> Self {
@@ -78,6 +105,16 @@ impl Findings {
         }
         text
     }
+}
+
+fn named(descriptor: &Descriptor) -> (RawFd, String) {
+    (descriptor.fd, descriptor.target.clone())
+}
+
+/// Whether this is no descriptor, or one that was there in the look before.
+fn lasts(blocker: &Blocker, descriptors: &[Descriptor], stayed: &HashSet<(RawFd, String)>) -> bool {
+    let descriptor = descriptors.iter().find(|descriptor| Some(descriptor.fd) == blocker.fd);
+    descriptor.is_none_or(|descriptor| stayed.contains(&named(descriptor)))
 }
 
 fn cut<T>(list: &mut Vec<T>) -> usize {
@@ -173,6 +210,35 @@ mod tests {
         assert!(findings.blockers.iter().any(|blocker| blocker.target.contains(&unknown.to_string())));
         assert!(findings.in_words().contains(" of a checkpoint: "), "{}", findings.in_words());
         assert!(findings.in_words().contains("(by web)"));
+    }
+
+    #[test]
+    fn what_is_open_for_a_moment_only_blocks_nothing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let kept = std::fs::File::open(&path).unwrap();
+        let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let end = Arc::clone(&ended);
+        let opens = thread::spawn(move || {
+            while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                // Each has another name, so that none is there twice.
+                let passing = tempfile::NamedTempFile::with_prefix("passing-").unwrap();
+                thread::sleep(Duration::from_millis(2));
+                drop(passing);
+            }
+        });
+        let subject = Subject::new("echo").unwrap();
+        let told = |what: &str, findings: &Findings| {
+            findings.blockers.iter().any(|blocker| blocker.target.contains(what))
+        };
+        for _ in 0..10 {
+            let findings = Findings::of(&subject).unwrap();
+            assert!(!told("/passing-", &findings), "{findings:?}");
+            assert!(told(&path.display().to_string(), &findings), "{findings:?}");
+        }
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        opens.join().unwrap();
+        drop(kept);
     }
 
     #[test]
