@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::ask::said;
 use super::failure::{FAILED, Failure};
 use crate::audit::{Audit, AuditError, Claims, Report};
-use crate::control::{Answer, Client, ClientError, Target, resolve};
+use crate::control::{Client, ClientError, Target, resolve};
 
 /// How long a server may take to accept a connection, and then to answer.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -68,18 +68,14 @@ fn asked(arguments: &Arguments) -> Result<Option<ExitCode>, Failure> {
     let Ok(socket) = resolve(&Target::Pid(arguments.pid)) else { return Ok(None) };
     let failed = |error: ClientError| Failure::new(FAILED, &error, error.hint());
     let mut client = Client::connect(&socket, CONNECT).map_err(failed)?;
-    let mut ask = |line: &str| -> Result<Answer, Failure> {
-        let answer = client.request(line.as_bytes(), QUESTION).map_err(failed)?;
-        said(&answer)?;
-        Ok(answer)
-    };
-    let findings = ask("audit json")?.text;
+    let answer = client.request(b"audit json", QUESTION).map_err(failed)?;
+    said(&answer)?;
     let read: serde_json::Value =
-        serde_json::from_str(&findings).map_err(|error| Failure::plain(FAILED, error))?;
+        serde_json::from_str(&answer.text).map_err(|error| Failure::plain(FAILED, error))?;
     if arguments.json {
-        say!("{findings}");
+        say!("{}", answer.text);
     } else {
-        say!("{}\nadvice: {ALIKE}", ask("audit")?.text);
+        say!("{}\nadvice: {ALIKE}", read["summary"].as_str().unwrap_or(&answer.text));
     }
     let clear = read["blockers"].as_array().is_some_and(Vec::is_empty);
     Ok(Some(if clear { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }))

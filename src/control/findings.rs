@@ -30,6 +30,8 @@ pub(super) struct Findings {
     notes: Vec<Note>,
     /// How many of all these are not listed.
     left_out: usize,
+    /// All of it in words.
+    summary: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,8 +75,13 @@ impl Findings {
     }
 
     fn new(report: Report, registered: &Registered) -> Self {
-        let mut findings =
-            Self { blockers: Vec::new(), put_down: Vec::new(), notes: report.notes, left_out: 0 };
+        let mut findings = Self {
+            blockers: Vec::new(),
+            put_down: Vec::new(),
+            notes: report.notes,
+            left_out: 0,
+            summary: String::new(),
+        };
         for blocker in report.blockers {
             let descriptor = report.descriptors.iter().find(|descriptor| Some(descriptor.fd) == blocker.fd);
             match descriptor.and_then(|descriptor| registered.owner_of(descriptor)) {
@@ -84,11 +91,16 @@ impl Findings {
         }
         findings.left_out =
             cut(&mut findings.blockers) + cut(&mut findings.put_down) + cut(&mut findings.notes);
+        findings.summary = findings.in_words();
         findings
     }
 
-    /// The same in words.
-    pub(super) fn in_words(&self) -> String {
+    /// All of it in words.
+    pub(super) fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    fn in_words(&self) -> String {
         let mut text = match self.blockers.len() {
             0 => "nothing blocks a checkpoint".to_owned(),
             count => format!("{} of a checkpoint: ", counted(count, "blocker")),
@@ -208,8 +220,8 @@ mod tests {
         assert!(put_down(&path), "{findings:?}");
         let unknown = unknown.local_addr().unwrap();
         assert!(findings.blockers.iter().any(|blocker| blocker.target.contains(&unknown.to_string())));
-        assert!(findings.in_words().contains(" of a checkpoint: "), "{}", findings.in_words());
-        assert!(findings.in_words().contains("(by web)"));
+        assert!(findings.summary().contains(" of a checkpoint: "), "{}", findings.summary());
+        assert!(findings.summary().contains("(by web)"));
     }
 
     #[test]

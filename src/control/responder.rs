@@ -148,7 +148,7 @@ impl Responder {
         let subject = self.subject.clone();
         match tokio::task::spawn_blocking(move || Findings::of(&subject)).await {
             Ok(Ok(findings)) if json => Answer::json(&findings),
-            Ok(Ok(findings)) => Answer::ok(findings.in_words()),
+            Ok(Ok(findings)) => Answer::ok(findings.summary()),
             Ok(Err(error)) => {
                 let hint = error.hint().map(str::to_owned);
                 Answer::error(error.to_string(), hint.as_slice())
