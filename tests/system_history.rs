@@ -166,6 +166,7 @@ fn a_server_is_checkpointed_as_it_goes_and_goes_back_in_time() {
     assert_eq!(listed.len(), 3, "{listed:#?}");
     let written: u64 = listed.iter().map(|entry| entry["written_bytes"].as_u64().unwrap()).max().unwrap();
     assert!(written < 4 << 20 && listed[0]["pause_us"].as_u64() > Some(0), "{listed:#?}");
+    assert!(listed[0]["took_us"].as_u64() > listed[0]["pause_us"].as_u64(), "{listed:#?}");
     host.run(["history", "history", "--check"]).worked();
     let before = format!("history@{}", listed[1]["number"]);
     for image in ["history@-2", &before] {

@@ -95,6 +95,7 @@ struct About {
     image_bytes: u64,
     written_bytes: u64,
     pause_us: u64,
+    took_us: u64,
 }
 
 pub(super) fn run(options: &Options, arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -143,6 +144,7 @@ fn entry(history: &History, number: u64, contents: bool) -> Entry {
         image_bytes: index.image_bytes,
         written_bytes: index.written_bytes,
         pause_us: index.pause_us,
+        took_us: index.took_us,
     });
     Entry { number, about, problems: history.losses(number, contents) }
 }

@@ -8,7 +8,7 @@ use crate::image::manifest::ImageId;
 use crate::image::record::Kind;
 
 /// Magic and format of an index.
-pub(super) const INDEX: Kind = Kind { magic: *b"DEFRHIST", version: 1 };
+pub(super) const INDEX: Kind = Kind { magic: *b"DEFRHIST", version: 2 };
 
 /// One checkpoint of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub struct Index {
     pub generation: u64,
     /// For how long it did not serve, in microseconds: to quiesce, and for the dump.
     pub pause_us: u64,
+    /// From its first step until it was stored, in microseconds. 0 if it was stored by hand.
+    pub took_us: u64,
     /// Bytes of memory in the image.
     pub memory_bytes: u64,
     /// Bytes of the whole image.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::error::HistoryError;
 use super::folder::History;
 use super::index::Index;
-use super::schedule::Schedule;
+use super::schedule::{REMEMBERED, Schedule};
 use crate::control::{Client, ClientError, Request, Status, Target, TargetError, resolve};
 use crate::events::Draft;
 use crate::events::event::micros;
@@ -23,8 +23,6 @@ const QUESTION: Duration = Duration::from_secs(10);
 const CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long it may take to complete an image whose server has ended.
 const COMPLETED: Duration = Duration::from_secs(10);
-/// Before a server is ready, it is asked as often as this.
-const EARLY: Duration = Duration::from_secs(1);
 /// How soon a stop is heard of.
 const TICK: Duration = Duration::from_millis(10);
 /// After this many failures in a row it is told loudly.
@@ -104,31 +102,33 @@ impl KeepError {
 
 impl Keep {
     /// Makes checkpoints until `stop` is set: one that is being stored then is finished first. One that fails is
-    /// told, and tried again at the next interval. The first is due within an interval of the last that there is, so
-    /// that a server which is restored again and again is checkpointed all the same. `tell` gets each as an event.
+    /// told, and tried again after a tenth of the interval, then ever more rarely. The first is due within half an
+    /// interval of the last that there is, so that a server which is restored again and again is checkpointed all the
+    /// same. `tell` gets each as an event.
     pub fn run(&self, stop: &AtomicBool, tell: &mut dyn FnMut(Draft)) {
         let mut failures = 0;
         let mut was_there = false;
-        let mut schedule = Schedule::new(self.every);
-        let mut next = Instant::now() + self.first_wait();
+        let (mut schedule, mut next) = self.schedule(Instant::now());
         while self.sleep(next, stop) {
             let begun = Instant::now();
             let made = self.once(stop);
-            let took = begun.elapsed();
+            let now = Instant::now();
+            let took = now - begun;
             match made {
                 Ok(index) => {
-                    let late = schedule.complete(begun, Instant::now());
+                    let late = schedule.complete(begun, now);
                     if !late.is_zero() {
                         self.tell_late(index.number, late);
                     }
                     tell(about(&index, took, late));
+                    // Leaving old ones takes from the time that the server has to itself, not from the next one's.
+                    next = schedule.next(now);
                     self.prune(tell);
                     (failures, was_there) = (0, true);
-                    next = schedule.next(Instant::now());
                 }
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
-                    next = Instant::now() + self.every.min(EARLY);
+                    next = schedule.not_yet(now);
                 }
                 // The server has ended, and is about to be restored.
                 Err(error) if stop.load(Ordering::Relaxed) => {
@@ -139,20 +139,26 @@ impl Keep {
                 Err(error) => {
                     failures += 1;
                     tell(none(&error, failures, took));
-                    next = Instant::now() + self.every;
-                    self.tell(&error, failures);
+                    next = schedule.again(failures, now);
+                    self.tell(&error, failures, next - now);
                 }
             }
         }
     }
 
-    fn first_wait(&self) -> Duration {
-        let last = self.history.numbers().last().and_then(|number| self.history.index(*number).ok());
-        let Some(last) = last else { return self.every };
-        let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(last.created_unix_ns);
-        let age = SystemTime::now().duration_since(made).unwrap_or_default();
-        // Half of what is left, since nobody knows how long it will take.
-        self.every.saturating_sub(age) / 2
+    /// How this life of the server begins, by what there is of earlier ones.
+    fn schedule(&self, now: Instant) -> (Schedule, Instant) {
+        let numbers = self.history.numbers();
+        let latest = numbers.iter().rev().take(REMEMBERED);
+        let latest: Vec<Index> = latest.filter_map(|number| self.history.index(*number).ok()).collect();
+        let took = latest.iter().filter(|index| index.took_us > 0);
+        let schedule = Schedule::new(self.every, now, took.map(|index| Duration::from_micros(index.took_us)));
+        let age = latest.first().map(|last| {
+            let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(last.created_unix_ns);
+            SystemTime::now().duration_since(made).unwrap_or_default()
+        });
+        let first = schedule.first(age);
+        (schedule, first)
     }
 
     /// Whether this moment has come without a stop.
@@ -175,7 +181,7 @@ impl Keep {
     pub fn once(&self, stop: &AtomicBool) -> Result<Index, KeepError> {
         let begun = Instant::now();
         self.history.clear_incoming();
-        let taken = self.take(stop);
+        let taken = self.take(begun, stop);
         if taken.is_err() {
             self.make_room();
         }
@@ -206,7 +212,7 @@ impl Keep {
         }
     }
 
-    fn take(&self, stop: &AtomicBool) -> Result<Index, KeepError> {
+    fn take(&self, begun: Instant, stop: &AtomicBool) -> Result<Index, KeepError> {
         let incoming = self.history.incoming();
         let mut client = Client::connect(&resolve(&Target::Pid(self.pid))?, CONNECT)?;
         let status = client.request(b"status json", QUESTION)?;
@@ -222,7 +228,7 @@ impl Keep {
             Err(ClientError::Closed { .. }) if self.arrives(stop) => {}
             Err(error) => return Err(error.into()),
         }
-        let index = self.history.add(&incoming)?;
+        let index = self.history.add_begun(&incoming, begun)?;
         self.leave_checked_out(&index)?;
         Ok(index)
     }
@@ -266,18 +272,17 @@ impl Keep {
         );
     }
 
-    fn tell(&self, error: &KeepError, failures: u32) {
+    fn tell(&self, error: &KeepError, failures: u32, wait: Duration) {
         let last = self.history.complete().last().map_or("there is none yet".to_owned(), ToString::to_string);
         let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
-        let every = self.every;
         if failures < LOUD {
             tracing::warn!(
-                "no checkpoint: {error}{hint}; the server goes on, the last complete one: {last}, next try in {every:?}"
+                "no checkpoint: {error}{hint}; the server goes on, the last complete one: {last}, next try in {wait:.1?}"
             );
         } else {
             tracing::error!(
                 "NO CHECKPOINT for {failures} times in a row: {error}{hint}; the server goes on unprotected, the last \
-                 complete one: {last}, next try in {every:?}"
+                 complete one: {last}, next try in {wait:.1?}"
             );
         }
     }

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use std::time::Instant;
 
 use super::error::{HistoryError, failed};
 use super::folder::{History, Writing};
 use super::index::{Content, Index, Place, StoredFile, push};
 use super::pack::{PAGE, Pack, Packer, Table};
+use crate::events::event::micros;
 use crate::image::digest::Digest;
 use crate::image::manifest::Manifest;
 use crate::image::{Image, flatten};
@@ -28,22 +30,37 @@ impl History {
     /// # Errors
     /// See [`HistoryError`].
     pub fn add(&self, path: &Path) -> Result<Index, HistoryError> {
+        self.stored(path, None)
+    }
+
+    /// The same, of a checkpoint that was begun at this moment.
+    pub(super) fn add_begun(&self, path: &Path, begun: Instant) -> Result<Index, HistoryError> {
+        self.stored(path, Some(begun))
+    }
+
+    fn stored(&self, path: &Path, begun: Option<Instant>) -> Result<Index, HistoryError> {
         let mut image = Image::open(path)?;
         if !image.manifest().ancestors.is_empty() {
             flatten(&image, None, &mut |_, _| {})?;
             image = Image::open(path)?;
         }
         let writing = self.write()?;
-        self.store(&image, &writing)
+        self.store(&image, begun, &writing)
     }
 
-    fn store(&self, image: &Image, _writing: &Writing) -> Result<Index, HistoryError> {
+    fn store(
+        &self,
+        image: &Image,
+        begun: Option<Instant>,
+        _writing: &Writing,
+    ) -> Result<Index, HistoryError> {
         let last = self.numbers().into_iter().chain(self.checkouts()).max().unwrap_or(0);
         let mut keeper = Keeper::of(self);
         match keeper.files(image) {
             Ok((files, written)) => {
                 let mut index = describe(image, last + 1, files)?;
                 index.written_bytes = written;
+                index.took_us = begun.map_or(0, |begun| micros(begun.elapsed()));
                 match self.write_index(&index) {
                     Ok(_) => Ok(index),
                     Err(error) => {
@@ -69,6 +86,7 @@ fn describe(image: &Image, number: u64, files: Vec<StoredFile>) -> Result<Index,
         server: manifest.subject.name.clone(),
         generation: manifest.subject.generation,
         pause_us: pause(manifest),
+        took_us: 0,
         memory_bytes: manifest.present_bytes,
         image_bytes: files.iter().map(|file| file.size).sum(),
         written_bytes: 0,
