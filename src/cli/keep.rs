@@ -38,8 +38,8 @@ const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 pub(super) struct KeepArguments {
     /// Make a checkpoint so often, as 10s, 500ms or 5m; the server goes on. Each is begun so early that it is complete in
     /// time even if it takes twice as long as the slowest of the last eight, where that took no more than three tenths of
-    /// this: no more than this is lost in a crash then. One that comes too late all the same is told. The first after a
-    /// start or a restore, and one after a failed attempt, can come later
+    /// this: no more than this is lost in a crash then. The first of a life is begun after half of it, and a failed one is
+    /// tried again after a tenth of it. One that comes too late all the same is told
     #[arg(long, value_name = "TIME", value_parser = interval, requires = "history")]
     checkpoint_every: Option<Duration>,
     /// Where the checkpoints are stored; each costs what has changed since the one before. Begun if it is not there
