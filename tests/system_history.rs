@@ -169,18 +169,32 @@ fn a_server_is_checkpointed_as_it_goes_and_goes_back_in_time() {
     assert!(listed[0]["took_us"].as_u64() > listed[0]["pause_us"].as_u64(), "{listed:#?}");
     host.run(["history", "history", "--check"]).worked();
     let before = format!("history@{}", listed[1]["number"]);
+    assert_eq!(durable(&host), [false], "the last image, of which what is new is on disk");
     for image in ["history@-2", &before] {
         let mut restored = Running::start(&mut host.defrost(["restore", image]));
         requests(server.echo, 3);
         let now = info(server.http);
         assert_eq!((&now["generation"], &now["pid"]), (&1.into(), &server.pid.into()));
         assert_eq!(get(server.http, "/checksum").0, 200);
+        // Mapped from the image in the history, which is to last as long as the new one then.
+        host.run(["checkpoint", NAME, "later", "--leave-running"]).worked();
+        assert!(durable(&host).contains(&true));
+        host.run(["image", "rm", "later"]).worked();
         restored.signal(Signal::SIGTERM);
         assert_eq!(restored.ended().code(), Some(0));
         gone(server.pid);
     }
     let error = host.run(["restore", "history@99"]).failed(4);
     assert!(error.contains("@99 is not there: the history has 3 checkpoints"), "{error}");
+}
+
+/// Whether the images that lie in the history are on disk.
+fn durable(host: &Host) -> Vec<bool> {
+    let inside = fs::read_dir(host.path("history")).unwrap().map(|entry| entry.unwrap().path());
+    let images = inside.filter(|path| path.to_str().unwrap().contains("/.checkout-"));
+    let said =
+        images.map(|image| host.run(["inspect".as_ref(), "--json".as_ref(), image.as_os_str()]).worked());
+    said.map(|said| serde_json::from_str::<Value>(&said).unwrap()["durable"].as_bool().unwrap()).collect()
 }
 
 /// Kills it again and again for this long; gives by how much it went back each time.

@@ -100,6 +100,7 @@ impl Transaction {
             cycle: self.cycle.clone(),
             order: DumpOrder {
                 leave_running: self.request.leave_running,
+                durable: self.request.durable,
                 subject,
                 kept: Vec::new(),
                 answer: has_answer.then_some(0),

@@ -320,6 +320,9 @@ pub struct Request {
     pub target: PathBuf,
     /// Whether the process goes on afterwards; else it ends once the image is complete.
     pub leave_running: bool,
+    /// Whether the image is put on disk before it is complete. One that is not takes less time, is left to the kernel to
+    /// write, and is good until the host is started anew.
+    pub durable: bool,
     /// How long CRIU may take.
     pub deadline: Duration,
     /// A connection, or a file, that is told the outcome in one line when this process does not live to tell
@@ -334,6 +337,7 @@ impl Request {
         Self {
             target: target.to_owned(),
             leave_running: false,
+            durable: true,
             deadline: DEFAULT_DUMP_DEADLINE,
             answer: None,
         }

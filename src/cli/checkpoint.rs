@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = std::path::absolute(&arguments.dir)
         .map_err(|error| Failure::plain(FAILED, format!("{}: {error}", arguments.dir.display())))?;
     let mut client = connect(&arguments.target)?;
-    let line = Request::Checkpoint { dir, leave_running: arguments.leave_running }.to_line();
+    let line = Request::Checkpoint { dir, leave_running: arguments.leave_running, durable: true }.to_line();
     let answer = client.request(&line, Duration::from_secs_f64(arguments.timeout));
     let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
     said(&answer)?;

@@ -56,8 +56,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// request goes through as it is, for the server to say so.
 fn meant_from_here(line: &[u8]) -> Vec<u8> {
     match Request::parse(line) {
-        Ok(Request::Checkpoint { dir, leave_running }) => match std::path::absolute(&dir) {
-            Ok(dir) => Request::Checkpoint { dir, leave_running }.to_line(),
+        Ok(Request::Checkpoint { dir, leave_running, durable }) => match std::path::absolute(&dir) {
+            Ok(dir) => Request::Checkpoint { dir, leave_running, durable }.to_line(),
             Err(_) => line.to_vec(),
         },
         _ => line.to_vec(),

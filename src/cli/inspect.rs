@@ -76,6 +76,9 @@ fn describe(image: &Image) -> Result<String, std::fmt::Error> {
         manifest.files.len(),
         size(manifest.present_bytes)
     )?;
+    if !manifest.durable {
+        writeln!(out, "lasts        until its host is started anew: the kernel was left to put it on disk")?;
+    }
     against_instant(out, image)?;
     lists(out, image)?;
     Ok(text)

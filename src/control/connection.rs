@@ -4,7 +4,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +17,10 @@ use super::answer::Answer;
 use super::follow::{follow, nothing_recorded};
 use super::lines::{Lines, TooLong};
 use super::request::{Request, RequestError};
-use super::responder::Responder;
+use super::responder::{Responder, order};
 use super::stop::Source;
 use crate::adapters::{Connections, Peer, Tracked};
+use crate::checkpoint;
 
 /// How long a client may take to read an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
@@ -71,8 +71,8 @@ impl Connection {
             let request =
                 line.map_err(|TooLong| RequestError::TooLong).and_then(|line| Request::parse(&line));
             let (kept, answer) = match &request {
-                Ok(Request::Checkpoint { dir, leave_running }) => {
-                    match self.checkpoint(stream, dir, *leave_running).await {
+                Ok(Request::Checkpoint { dir, leave_running, durable }) => {
+                    match self.checkpoint(stream, order(dir, *leave_running, *durable)).await {
                         Some(told) => told,
                         None => return,
                     }
@@ -141,8 +141,7 @@ impl Connection {
     async fn checkpoint(
         &self,
         stream: Tracked<UnixStream>,
-        dir: &Path,
-        leave_running: bool,
+        mut request: checkpoint::Request,
     ) -> Option<(Tracked<UnixStream>, Answer)> {
         if self.responder.is_checkpointing() {
             return Some((stream, Answer::already_running()));
@@ -156,7 +155,8 @@ impl Connection {
         };
         let peer = stream.peer();
         let quiescing = stream.quiescing_handle();
-        let mut cycle = pin!(self.responder.checkpoint(dir, leave_running, Some(copy)));
+        request.answer = Some(copy);
+        let mut cycle = pin!(self.responder.checkpoint(request));
         let mut stream = Some(stream);
         let ended = tokio::select! {
             biased;

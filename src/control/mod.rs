@@ -11,6 +11,9 @@
 //! help
 //! ```
 //!
+//! `checkpoint DIR no-sync leave-running` does not wait for the disk: such an image is good until the host is started
+//! anew, and refused after that.
+//!
 //! What cannot be done is answered by `error: WHY; hint: WHAT TO DO`. [`Control`] is the server's end, [`Client`]
 //! the other one, and [`resolve`] finds the socket of a server by its name or pid.
 //!

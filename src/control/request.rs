@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use super::lines::LINE_LIMIT;
 
 /// The words that a request begins with, as hints list them.
-const WORDS: &str = "checkpoint DIR [leave-running], status [json], resources [json], audit [json], events [json|follow], stop, help";
+const WORDS: &str = "checkpoint DIR [[no-sync] leave-running], status [json], resources [json], audit [json], events [json|follow], stop, help";
 
 /// The last word of a checkpoint after which the process goes on.
 const LEAVE_RUNNING: &str = "leave-running";
+/// Before that: a server that does not know this word takes it for a part of the folder's name, and goes on.
+const NO_SYNC: &str = "no-sync";
 
 /// How much of an unknown word an error repeats, in characters.
 const SHOWN: usize = 32;
@@ -26,6 +28,9 @@ pub enum Request {
         dir: PathBuf,
         /// Whether the process goes on afterwards.
         leave_running: bool,
+        /// Whether the image is on disk when it is complete; if not, it is good until the host is started anew. A process
+        /// that does not go on has no other image.
+        durable: bool,
     },
     /// Who the process is and how it is.
     Status {
@@ -61,8 +66,8 @@ pub enum Request {
 impl Request {
     /// Reads one line, without its newline. A carriage return before that, and blanks around, do not count.
     ///
-    /// The folder of a checkpoint is everything up to the end or to the last word `leave-running`: it may
-    /// contain blanks, and need not be UTF-8.
+    /// The folder of a checkpoint is everything up to the end or to the last words `leave-running` or `no-sync
+    /// leave-running`: it may contain blanks, and need not be UTF-8.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -96,9 +101,13 @@ impl Request {
         let with_json =
             |word: &str, json: bool| format!("{word}{}", if json { " json" } else { "" }).into_bytes();
         match self {
-            Self::Checkpoint { dir, leave_running } => {
+            Self::Checkpoint { dir, leave_running, durable } => {
                 let mut line = b"checkpoint ".to_vec();
                 line.extend_from_slice(dir.as_os_str().as_bytes());
+                if *leave_running && !durable {
+                    line.push(b' ');
+                    line.extend_from_slice(NO_SYNC.as_bytes());
+                }
                 if *leave_running {
                     line.push(b' ');
                     line.extend_from_slice(LEAVE_RUNNING.as_bytes());
@@ -130,14 +139,20 @@ fn split_word(line: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn checkpoint(rest: &[u8]) -> Result<Request, RequestError> {
-    let (dir, leave_running) = match rest.strip_suffix(LEAVE_RUNNING.as_bytes()) {
-        Some(before) if before.is_empty() || before.ends_with(b" ") => (before.trim_ascii_end(), true),
-        _ => (rest, false),
-    };
+    let (dir, leave_running) = last_word(rest, LEAVE_RUNNING);
+    let (dir, no_sync) = if leave_running { last_word(dir, NO_SYNC) } else { (dir, false) };
     if dir.is_empty() {
         return Err(RequestError::NoFolder);
     }
-    Ok(Request::Checkpoint { dir: OsString::from_vec(dir.to_vec()).into(), leave_running })
+    Ok(Request::Checkpoint { dir: OsString::from_vec(dir.to_vec()).into(), leave_running, durable: !no_sync })
+}
+
+/// What is before this word, if it is the last one, and whether it is.
+fn last_word<'a>(line: &'a [u8], word: &str) -> (&'a [u8], bool) {
+    match line.strip_suffix(word.as_bytes()) {
+        Some(before) if before.is_empty() || before.ends_with(b" ") => (before.trim_ascii_end(), true),
+        _ => (line, false),
+    }
 }
 
 fn events(word: &[u8], rest: &[u8]) -> Result<Request, RequestError> {
@@ -242,7 +257,7 @@ mod tests {
     use super::*;
 
     fn dump(dir: &str, leave_running: bool) -> Result<Request, RequestError> {
-        Ok(Request::Checkpoint { dir: dir.into(), leave_running })
+        Ok(Request::Checkpoint { dir: dir.into(), leave_running, durable: true })
     }
 
     #[test]
@@ -252,6 +267,9 @@ mod tests {
         assert_eq!(Request::parse(b"checkpoint /a b leave-running"), dump("/a b", true));
         assert_eq!(Request::parse(b"checkpoint leave-running x"), dump("leave-running x", false));
         assert_eq!(Request::parse(b"checkpoint not-leave-running"), dump("not-leave-running", false));
+        assert_eq!(Request::parse(b"checkpoint a no-sync"), dump("a no-sync", false));
+        let fleeting = Request::Checkpoint { dir: "a b".into(), leave_running: true, durable: false };
+        assert_eq!(Request::parse(b"checkpoint a b  no-sync leave-running"), Ok(fleeting));
         let odd = Request::parse(b"checkpoint \xff\xfe").unwrap();
         assert_eq!(odd.to_line(), b"checkpoint \xff\xfe");
     }
@@ -298,8 +316,8 @@ mod tests {
         }
 
         #[test]
-        fn a_line_is_read_back(dir in "[!-~\u{80}-\u{2fff}]( ?[!-~\u{80}-\u{2fff}]){0,40}", leave_running: bool) {
-            let request = Request::Checkpoint { dir: dir.into(), leave_running };
+        fn a_line_is_read_back(dir in "[!-~\u{80}-\u{2fff}]( ?[!-~\u{80}-\u{2fff}]){0,40}", leave_running: bool, durable: bool) {
+            let request = Request::Checkpoint { dir: dir.into(), leave_running, durable: durable || !leave_running };
             if request.to_line() != b"checkpoint leave-running" {
                 prop_assert_eq!(Request::parse(&request.to_line()), Ok(request));
             }

@@ -55,8 +55,8 @@ impl Responder {
     /// gives `None`.
     pub(super) async fn respond(&self, request: &Request) -> Option<Answer> {
         Some(match request {
-            Request::Checkpoint { dir, leave_running } => {
-                return self.checkpoint(dir, *leave_running, None).await.answer;
+            Request::Checkpoint { dir, leave_running, durable } => {
+                return self.checkpoint(order(dir, *leave_running, *durable)).await.answer;
             }
             Request::Status { json: true } => Answer::json(&self.status()),
             Request::Status { json: false } => Answer::ok(self.status().to_string()),
@@ -77,16 +77,8 @@ impl Responder {
         })
     }
 
-    /// Runs a checkpoint to its end. `connection` is told the outcome if this process does not live to tell it.
-    pub(super) async fn checkpoint(
-        &self,
-        dir: &Path,
-        leave_running: bool,
-        connection: Option<OwnedFd>,
-    ) -> Ended {
-        let mut request = checkpoint::Request::new(dir);
-        request.leave_running = leave_running;
-        request.answer = connection;
+    /// Runs a checkpoint to its end.
+    pub(super) async fn checkpoint(&self, request: checkpoint::Request) -> Ended {
         let finished = self.subject.checkpoint(request).await;
         let answer = Answer::of_checkpoint(&finished.outcome);
         // One that was refused at once says nothing of the one that runs, or ran.
@@ -156,6 +148,13 @@ impl Responder {
             Err(error) => Answer::error(format!("the audit was broken off: {error}"), &[]),
         }
     }
+}
+
+/// What is asked for. Nobody is told the outcome if this process does not live to tell it.
+pub(super) fn order(dir: &Path, leave_running: bool, durable: bool) -> checkpoint::Request {
+    let mut request = checkpoint::Request::new(dir);
+    (request.leave_running, request.durable) = (leave_running, durable);
+    request
 }
 
 fn in_words(events: &Recorder) -> String {

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::options::ControlOptions;
 use super::pattern::Pattern;
-use super::responder::Responder;
+use super::responder::{Responder, order};
 use super::stop::StopOrigin;
 
 /// The signals to be caught, and what is done at SIGUSR2.
@@ -80,7 +80,8 @@ impl Signals {
         let dir = pattern.expand(responder.subject().identity().generation);
         let leave_running = self.leave_running;
         tokio::spawn(async move {
-            let Some(answer) = responder.checkpoint(&dir, leave_running, None).await.answer else { return };
+            let order = order(&dir, leave_running, true);
+            let Some(answer) = responder.checkpoint(order).await.answer else { return };
             answer.log("SIGUSR2");
         });
     }

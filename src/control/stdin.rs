@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use super::answer::Answer;
 use super::lines::{Lines, TooLong};
 use super::request::{Request, RequestError};
-use super::responder::Responder;
+use super::responder::{Responder, order};
 use super::stop::Source;
 use crate::resource::{Blocking, BlockingResource, Cycle, HookError, locked};
 use crate::sys::descriptors::copy_of_standard;
@@ -178,8 +178,10 @@ impl Stdin {
     }
 
     async fn checkpoint(self: Arc<Self>, request: Request) {
-        if let Request::Checkpoint { dir, leave_running } = &request {
-            let answer = self.responder.checkpoint(dir, *leave_running, (self.output)().ok()).await.answer;
+        if let Request::Checkpoint { dir, leave_running, durable } = &request {
+            let mut order = order(dir, *leave_running, *durable);
+            order.answer = (self.output)().ok();
+            let answer = self.responder.checkpoint(order).await.answer;
             if let Some(answer) = answer {
                 let stdin = Arc::clone(&self);
                 // Writing may wait a moment for the reader of the answers.

@@ -102,6 +102,8 @@ impl Prepared {
 pub struct DumpOrder {
     /// Whether the process shall go on afterwards.
     pub leave_running: bool,
+    /// Whether the image is to be on disk before it is complete.
+    pub durable: bool,
     /// What the process says of itself, for the manifest.
     pub subject: SubjectRecord,
     /// Descriptors to hold outside of the image, and to give back if this process goes on.

@@ -24,6 +24,11 @@ impl History {
     /// [`HistoryError::Unknown`], [`HistoryError::Damaged`] with the first thing that is wrong, and others; what lay
     /// there before still lies there.
     pub fn checkout(&self, number: u64, target: &Path) -> Result<PathBuf, HistoryError> {
+        self.write_out(number, target, true)
+    }
+
+    /// `last`: whether it is to be on disk, which a checkpoint of an earlier boot is in any case.
+    fn write_out(&self, number: u64, target: &Path, last: bool) -> Result<PathBuf, HistoryError> {
         let index = self.index(number)?;
         let damaged =
             |loss| HistoryError::Damaged { dir: self.path().to_owned(), number, losses: vec![loss] };
@@ -41,6 +46,8 @@ impl History {
             Trouble::Loss(loss) => damaged(loss),
             Trouble::Of(error) => error,
         });
+        let durable = last || !manifest.machine.is_of_this_boot();
+        let manifest = Manifest { durable, ..manifest };
         match written.and_then(|()| Ok(partial.complete(&manifest)?)) {
             Ok(path) => Ok(path),
             Err(error) => {
@@ -51,8 +58,9 @@ impl History {
         }
     }
 
-    /// A checkpoint as an image within the history, which is made if it is not there, or is not whole any more. It stays until a later pruning
-    /// that finds neither a process nor an image that needs it.
+    /// A checkpoint as an image within the history, which is made if it is not there, or is not whole any more. It stays
+    /// until a later pruning that finds neither a process nor an image that needs it. It is left to the kernel to put
+    /// it on disk, as what it is made of is there.
     ///
     /// # Errors
     /// As [`History::checkout`].
@@ -68,7 +76,7 @@ impl History {
         // Somebody else may have had the same idea.
         match there() {
             Some(image) => Ok(image),
-            None => Ok(Image::open(&self.checkout(number, &path)?)?),
+            None => Ok(Image::open(&self.write_out(number, &path, false)?)?),
         }
     }
 

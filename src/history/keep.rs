@@ -220,7 +220,8 @@ impl Keep {
         if !ready {
             return Err(KeepError::NotReady);
         }
-        let request = Request::Checkpoint { dir: incoming.clone(), leave_running: true };
+        // What is new of it is put on disk when it is stored: no need to put all of it there.
+        let request = Request::Checkpoint { dir: incoming.clone(), leave_running: true, durable: false };
         match client.request(&request.to_line(), CHECKPOINT) {
             Ok(answer) if answer.ok => {}
             Ok(answer) => return Err(KeepError::Refused { text: answer.text, hint: answer.hint }),

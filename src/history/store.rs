@@ -90,7 +90,8 @@ fn describe(image: &Image, number: u64, files: Vec<StoredFile>) -> Result<Index,
         memory_bytes: manifest.present_bytes,
         image_bytes: files.iter().map(|file| file.size).sum(),
         written_bytes: 0,
-        manifest: manifest.to_bytes()?,
+        // What is stored of it is on disk when the index is.
+        manifest: Manifest { durable: true, ..manifest.clone() }.to_bytes()?,
         files,
     })
 }

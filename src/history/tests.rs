@@ -7,8 +7,9 @@ use tempfile::TempDir;
 use super::pack::PAGE;
 use super::*;
 use crate::image::digest::Digest;
+use crate::image::machine::Machine;
 use crate::image::manifest::tests::manifest;
-use crate::image::manifest::{ImageFile, ImageId, MANIFEST_NAME};
+use crate::image::manifest::{ImageFile, ImageId, MANIFEST_NAME, Manifest};
 use crate::image::{Image, Partial};
 
 struct Scene {
@@ -32,6 +33,7 @@ impl Scene {
         let mut manifest = manifest();
         (manifest.ancestors, manifest.depth) = (Vec::new(), 0);
         manifest.id = ImageId::fresh().unwrap();
+        manifest.machine = Machine::here().unwrap();
         manifest.files = [("inventory.img", &b"inventory"[..], false), ("pages-1.img", &memory[..], true)]
             .map(|(name, bytes, bulk)| {
                 fs::write(partial.path().join(name), bytes).unwrap();
@@ -194,6 +196,20 @@ fn a_checkout_within_the_history_is_used_again_and_pruned() {
     fs::write(first.path().join("inventory.img"), "damaged").unwrap();
     scene.history.checked_out(1).unwrap();
     assert!(!mark.exists(), "it was damaged, and not made again");
+    // What was left to the kernel to write is not trusted once the host was started anew.
+    let (first, manifest) = (first.path(), Image::open(first.path()).unwrap().manifest().clone());
+    assert!(!manifest.durable);
+    let machine = Machine { boot_id: "another".into(), ..manifest.machine.clone() };
+    fs::write(first.join(MANIFEST_NAME), Manifest { machine, ..manifest }.to_bytes().unwrap()).unwrap();
+    fs::write(&mark, "mark").unwrap();
+    assert!(!scene.history.checked_out(1).unwrap().manifest().durable);
+    assert!(!mark.exists(), "it was not made again");
+    assert!(
+        Image::open(&scene.history.checkout(1, &scene.folder.path().join("out")).unwrap())
+            .unwrap()
+            .manifest()
+            .durable
+    );
     scene.history.checked_out(2).unwrap();
     scene.history.prune(5).unwrap();
     let there = |number| Path::exists(&scene.history.checkout_path(number));

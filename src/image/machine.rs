@@ -55,6 +55,13 @@ impl Machine {
         })
     }
 
+    /// Whether it is this host, which has not been started anew since.
+    #[must_use]
+    pub fn is_of_this_boot(&self) -> bool {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .is_ok_and(|here| here.trim_end() == self.boot_id)
+    }
+
     /// This host, now; if it still runs the boot that `known` is of, the processor is not asked again: each of a
     /// dozen CPUID leaves costs some five microseconds in a virtual machine. A virtual machine that is moved to
     /// another processor while it runs owes the features of the first to everything in it.

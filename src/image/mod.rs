@@ -8,6 +8,7 @@
 //! | [`open`] | an existing image |
 //! | [`contents`] | its mappings and descriptors |
 //! | [`chain`] | images that depend on earlier ones, and who needs an image |
+//! | `durable` | images left to the kernel to write, and what needs them |
 //! | [`mod@flatten`] | a dependent image made whole |
 //! | [`mod@remove`] | an image that nobody needs, removed |
 //! | [`mod@verify`] | whether it is whole and fits this host |
@@ -23,6 +24,7 @@ pub mod contents;
 mod cpu_features;
 pub mod describe;
 pub mod digest;
+pub(crate) mod durable;
 mod elf;
 pub mod flatten;
 pub mod folder;

@@ -43,6 +43,8 @@ pub(super) struct Order {
     pub(super) subject_pid: i32,
     pub(super) subject: SubjectRecord,
     pub(super) leave_running: bool,
+    /// Whether the image is to be on disk before it is complete.
+    pub(super) durable: bool,
     pub(super) link: LinkName,
     /// How many kept descriptors follow.
     pub(super) kept: u32,

@@ -55,6 +55,7 @@ pub(in crate::engine) fn start(
         subject_pid: std::process::id().cast_signed(),
         subject: order.subject.clone(),
         leave_running: order.leave_running,
+        durable: order.durable,
         link,
         kept: u32::try_from(order.kept.len()).unwrap_or(u32::MAX),
         answer: order.answer.and_then(|index| u32::try_from(index).ok()),

@@ -21,6 +21,7 @@ use crate::engine::DumpError;
 use crate::image::Users;
 use crate::image::chain::dependents;
 use crate::image::describe::describe;
+use crate::image::durable::make_ancestors_durable;
 use crate::image::folder::{FolderError, Partial};
 use crate::image::manifest::{CriuRecord, Phase};
 use crate::image::record;
@@ -142,11 +143,17 @@ impl Helper {
         let frozen_us = frozen_us(&self.partial);
         let phases = vec![Phase { name: "dump".to_owned(), micros: self.dump_us }];
         let criu = CriuRecord { version: self.criu_version, restore_flags: Vec::new() };
-        let manifest =
+        let mut manifest =
             describe(&self.partial, self.order.subject.clone(), criu, phases).map_err(|error| Failure {
                 cause: format!("the image is not fit: {error}"),
                 hint: error.hint(),
             })?;
+        manifest.durable = self.order.durable;
+        // What it needs must last as long as it does.
+        make_ancestors_durable(&manifest).map_err(|error| Failure {
+            cause: format!("what the image needs could not be put on disk: {error}"),
+            hint: None,
+        })?;
         let bytes = manifest.files.iter().map(|file| file.size).sum();
         let target = partial.target();
         // Others may have begun to need the image of that name meanwhile.

@@ -115,6 +115,7 @@ pub fn describe(
         id,
         created_unix_ns: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
         subject,
+        durable: true,
         machine,
         criu,
         capabilities,

@@ -142,7 +142,9 @@ pub fn flatten(
         // Somebody may have begun to need it meanwhile.
         unneeded(target)?;
         let phases = manifest.phases.iter().cloned().chain([phase]).collect();
-        Ok(partial.complete(&Manifest { phases, ..manifest })?)
+        // One that is asked for by name is to stay.
+        let durable = manifest.durable || to.is_some();
+        Ok(partial.complete(&Manifest { phases, durable, ..manifest })?)
     });
     if written.is_err() {
         // What cannot be removed now is swept by the next checkpoint of this name.

@@ -84,8 +84,9 @@ impl Partial {
         self.target.path()
     }
 
-    /// Makes the image complete: all files readable by the owner only and on disk, the manifest last, then the final name in one step. An
-    /// image of that name is replaced and removed. Returns the final name.
+    /// Makes the image complete: all files readable by the owner only and, if it is to be [durable](Manifest::durable),
+    /// on disk, the manifest last, then the final name in one step. An image of that name is replaced and removed.
+    /// Returns the final name.
     ///
     /// # Errors
     /// See [`FolderError`]. Under the target lies what lay there before, and the partial folder is still
@@ -94,14 +95,16 @@ impl Partial {
         let bytes = manifest.to_bytes()?;
         seal_files(&self.path)?;
         write(&self.path.join(MANIFEST_NAME), &bytes)?;
-        sync(&self.path)?;
+        if manifest.durable {
+            put_on_disk(&self.path)?;
+        }
         let target = self.target.path();
         match self.target.occupant()? {
             Occupant::Nothing | Occupant::EmptyFolder => {
                 fs::rename(&self.path, &target).map_err(|source| failed("create", &target, source))?;
-                self.settle(|| fs::rename(&target, &self.path))?;
+                self.settle(manifest.durable, || fs::rename(&target, &self.path))?;
             }
-            Occupant::Image => self.replace(&target)?,
+            Occupant::Image => self.replace(&target, manifest.durable)?,
         }
         Ok(target)
     }
@@ -131,7 +134,7 @@ impl Partial {
 
     /// Swaps the new folder with the image under the target, then removes the old one. While the swap is one
     /// step of the kernel, what lies under the target may have been changed up to it: look at what came out.
-    fn replace(&self, target: &Path) -> Result<(), FolderError> {
+    fn replace(&self, target: &Path, durable: bool) -> Result<(), FolderError> {
         let swap = || {
             renameat2(AT_FDCWD, &self.path, AT_FDCWD, target, RenameFlags::RENAME_EXCHANGE)
                 .map_err(io::Error::from)
@@ -144,7 +147,7 @@ impl Partial {
                 other => other,
             });
         }
-        self.settle(swap)?;
+        self.settle(durable, swap)?;
         if let Err(error) = fs::remove_dir_all(&self.path) {
             // The new image is complete and has its name; the sweep of the next checkpoint tries again.
             tracing::warn!(folder = %self.path.display(), %error, "previous image could not be removed");
@@ -152,8 +155,11 @@ impl Partial {
         Ok(())
     }
 
-    /// Puts the new name on disk; where that fails, takes it back.
-    fn settle(&self, take_back: impl FnOnce() -> io::Result<()>) -> Result<(), FolderError> {
+    /// Puts the new name on disk, if it is to be there; where that fails, takes it back.
+    fn settle(&self, durable: bool, take_back: impl FnOnce() -> io::Result<()>) -> Result<(), FolderError> {
+        if !durable {
+            return Ok(());
+        }
         let synced = sync(&self.target.parent);
         if synced.is_err() {
             take_back().map_err(|source| failed("put back", &self.path, source))?;
@@ -184,21 +190,29 @@ pub(super) fn is_private(meta: &fs::Metadata) -> bool {
 /// Files as private as the folder, so that a copy in a public folder is, too: they hold the server's memory, and
 /// CRIU makes them readable by everybody.
 fn seal_files(folder: &Path) -> Result<(), FolderError> {
+    for_each_file(folder, |file| file.set_permissions(Permissions::from_mode(0o600)))
+}
+
+/// All files of the folder, and their names.
+pub(super) fn put_on_disk(folder: &Path) -> Result<(), FolderError> {
+    for_each_file(folder, File::sync_all)?;
+    sync(folder)
+}
+
+fn for_each_file(folder: &Path, act: impl Fn(&File) -> io::Result<()>) -> Result<(), FolderError> {
     for entry in fs::read_dir(folder).map_err(|source| failed("list", folder, source))? {
         let entry = entry.map_err(|source| failed("list", folder, source))?;
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let path = entry.path();
             File::open(&path)
-                .and_then(|file| {
-                    file.set_permissions(Permissions::from_mode(0o600)).and_then(|()| file.sync_all())
-                })
+                .and_then(|file| act(&file))
                 .map_err(|source| failed("put on disk", &path, source))?;
         }
     }
     Ok(())
 }
 
-fn sync(path: &Path) -> Result<(), FolderError> {
+pub(super) fn sync(path: &Path) -> Result<(), FolderError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|source| failed("put on disk", path, source))
 }
 
@@ -210,10 +224,10 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
         .truncate(true)
         .mode(0o600)
         .open(path)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| file.write_all(bytes))
         .map_err(|source| failed("write", path, source))
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> FolderError {
+pub(super) fn failed(action: &'static str, path: &Path, source: io::Error) -> FolderError {
     FolderError::Io { action, path: path.into(), source }
 }

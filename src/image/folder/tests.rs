@@ -167,7 +167,7 @@ fn a_swap_that_brings_out_something_foreign_is_undone() {
     fs::create_dir(&target).unwrap();
     fs::write(target.join("thesis.txt"), "42").unwrap();
 
-    let error = partial.replace(&target).unwrap_err();
+    let error = partial.replace(&target, true).unwrap_err();
     assert!(matches!(&error, FolderError::Foreign { target: named } if *named == target), "{error}");
     assert_eq!((names(&target), content(partial.path()).as_str()), (vec!["thesis.txt".to_owned()], "new"));
 }

@@ -53,6 +53,9 @@ pub struct Manifest {
     pub created_unix_ns: u64,
     /// What the server said of itself before the dump.
     pub subject: SubjectRecord,
+    /// Whether all of it was put on disk before it was complete. One that was not is good until its host is started
+    /// anew.
+    pub durable: bool,
     /// The host of the dump.
     pub machine: Machine,
     /// The CRIU that dumped.

@@ -12,23 +12,8 @@ pub(crate) fn manifest() -> Manifest {
         format: MANIFEST.version,
         id: ImageId::known(1),
         created_unix_ns: 1_790_000_000_000_000_000,
-        subject: SubjectRecord {
-            name: "shop".into(),
-            pid: 4711,
-            argv: vec!["shop".into(), "--port".into(), "8080".into()],
-            exe: "/srv/shop".into(),
-            cwd: "/srv".into(),
-            instance: "00112233445566778899aabbccddeeff".into(),
-            resources: vec![ResourceRecord { name: "http".into(), description: "listener".into() }],
-            listens: vec![Listen {
-                name: "http".into(),
-                address: ([127, 0, 0, 1], 8080).into(),
-                reuse_port: false,
-            }],
-            parameter_pipe: Some(91_234),
-            phases: vec![Phase { name: "quiesce".into(), micros: 512 }],
-            ..SubjectRecord::default()
-        },
+        subject: subject(),
+        durable: true,
         machine: Machine { architecture: "x86_64".into(), page_size: 4096, ..Machine::default() },
         criu: CriuRecord { version: (4, 2, 1), restore_flags: Vec::new() },
         capabilities: Capabilities { bounding: 0x1_ffff, ..Capabilities::default() },
@@ -76,6 +61,26 @@ pub(crate) fn manifest() -> Manifest {
         present_bytes: 8192,
         seams: vec![0x7f00_0000_0000],
         phases: vec![Phase { name: "hash".into(), micros: 1 }],
+    }
+}
+
+fn subject() -> SubjectRecord {
+    SubjectRecord {
+        name: "shop".into(),
+        pid: 4711,
+        argv: vec!["shop".into(), "--port".into(), "8080".into()],
+        exe: "/srv/shop".into(),
+        cwd: "/srv".into(),
+        instance: "00112233445566778899aabbccddeeff".into(),
+        resources: vec![ResourceRecord { name: "http".into(), description: "listener".into() }],
+        listens: vec![Listen {
+            name: "http".into(),
+            address: ([127, 0, 0, 1], 8080).into(),
+            reuse_port: false,
+        }],
+        parameter_pipe: Some(91_234),
+        phases: vec![Phase { name: "quiesce".into(), micros: 512 }],
+        ..SubjectRecord::default()
     }
 }
 

@@ -12,6 +12,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use super::finding::{Class, Finding};
 use crate::image::digest::Digest;
 use crate::image::folder::is_private;
+use crate::image::machine::Machine;
 use crate::image::manifest::{ImageFile, Manifest};
 
 const REMEDY: &str = "copy the image again from its source, or make a new checkpoint";
@@ -28,6 +29,17 @@ pub(super) fn check(folder: &Path, manifest: &Manifest, full: bool, kept: &mut C
         findings.extend(check_contents(folder));
     }
     findings
+}
+
+/// An image that was not put on disk is what it was for as long as its host runs: after a crash of that, files have their
+/// sizes and may have lost their contents.
+pub(super) fn check_durability(manifest: &Manifest, here: &Machine) -> Option<Finding> {
+    let lost = !manifest.durable && manifest.machine.boot_id != here.boot_id;
+    lost.then(|| {
+        let what =
+            "image was not put on disk before its host was started anew, or is a copy of one that was not";
+        Finding::new(Class::Damaged, what.into(), REMEDY.into())
+    })
 }
 
 /// Lets criu-images look at everything that CRIU would read.

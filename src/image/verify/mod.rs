@@ -128,6 +128,7 @@ pub fn verify_on(image: &Image, options: &VerifyOptions, host: &Host) -> Vec<Fin
     let mut kept = Contents::new();
     let mut findings = completeness::check(image.path(), manifest, options.full, &mut kept);
     image.keep(kept);
+    findings.extend(completeness::check_durability(manifest, &host.machine));
     findings.extend(fit::check(manifest, &host.machine, options.criu_version));
     findings
         .extend(options.capabilities.and_then(|own| privileges::check(&manifest.capabilities, &own, host)));
