@@ -1,7 +1,8 @@
 """Checkpoints as a server goes: what they cost its clients and the disk, and how far a crash takes it back.
 
 `periodic` gives for each size `mib`, `interval_s`, the `outcome` of the clients (see load.py), and `checkpoints`, the list
-that `defrost history --json` prints, with the pause and the bytes of each.
+that `defrost history --json` prints, with the pause and the bytes of each. `device_bytes` is what the disk under the
+history was given meanwhile, by whoever; none if it is no disk.
 
 `kills` gives `interval_s`, `mib`, and `kills`: for each, in seconds, `at_s` from the beginning; `answers_after_s`, from the
 kill to the next answer; `back_s`, how far behind the kill the state is that came back: that is, from the moment when the
@@ -42,19 +43,34 @@ def _periodic(bench, mib, interval, seconds):
     )
     try:
         subject.start()
-        messages = RATE * seconds // CLIENTS
+        messages, before = RATE * seconds // CLIENTS, _given_to_disk(bench.path("."))
         clients = load.Load(bench, subject.echo, CLIENTS, messages, "--through-checkpoint", "--rate", str(RATE))
         outcome, used = clients.whole()
         found = json.loads(bench.run(bench.defrost, "history", "--json", folder))
         return {
             "mib": mib, "interval_s": interval, "clients": CLIENTS, "rate": RATE, "outcome": outcome,
-            "clients_cpu_s": used, "checkpoints": found,
+            "clients_cpu_s": used, "checkpoints": found, "device_bytes": _since(before, bench.path(".")),
         }
     finally:
         if clients:
             clients.stop()
         _end(bench, subject)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _given_to_disk(path):
+    """The bytes that were ever written to the device of this folder (Documentation/block/stat.rst); none if it is none."""
+    device = os.stat(path).st_dev
+    try:
+        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat", encoding="ascii") as stat:
+            return int(stat.read().split()[6]) * 512
+    except OSError:
+        return None
+
+
+def _since(before, path):
+    now = _given_to_disk(path)
+    return None if before is None or now is None else now - before
 
 
 def _end(bench, subject):

@@ -82,13 +82,18 @@ def _periodic(part):
         pauses = _spread([each["pause_us"] / 1000 for each in found])
         later = [each["written_bytes"] / 2**20 for each in found[1:]]
         kept = f"{_spread(later)['median']:.1f}" if later else "–"
+        took = _spread([each["took_us"] / 1000 for each in found])["median"] if "took_us" in found[0] else None
+        device = one.get("device_bytes")
         memory = _spread([each["memory_bytes"] / 2**20 for each in found])["median"]
         rows.append([
             f"{one['mib']} MiB", str(len(found)), f"{pauses['median']:.0f}", f"{pauses['max']:.0f}",
-            f"{memory:.1f}", f"{found[0]['written_bytes'] / 2**20:.1f}", kept, *_clients(one["outcome"]),
+            "–" if took is None else f"{took:.0f}",
+            f"{memory:.1f}", f"{found[0]['written_bytes'] / 2**20:.1f}", kept,
+            "–" if device is None else f"{device / 2**20:.0f}", *_clients(one["outcome"]),
         ])
     head = [
-        "", "checkpoints", "pause ms, median", "max", "memory MiB", "kept of the first, MiB", "of each other, median",
+        "", "checkpoints", "pause ms, median", "max", "stored after ms, median", "memory MiB", "kept of the first, MiB",
+        "of each other, median", "given to the disk in all",
         *CLIENTS,
     ]
     first = part["sizes"][0]
