@@ -1,6 +1,7 @@
 //! `defrost status` and `defrost resources`: one question to a running server.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,21 +24,29 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(word: &str, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut client = connect(&arguments.target)?;
     let line = if arguments.json { format!("{word} json") } else { word.to_owned() };
-    let answer = client.request(line.as_bytes(), QUESTION);
+    say!("{}", inquire(&arguments.target, &line, QUESTION)?.text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the server that a command names what changes nothing.
+pub(super) fn inquire(target: &OsString, line: &str, limit: Duration) -> Result<Answer, Failure> {
+    let answer = Client::inquire(&place(target)?, line.as_bytes(), limit);
     let answer = answer.map_err(|error| Failure::new(FAILED, &error, error.hint()))?;
     said(&answer)?;
-    say!("{}", answer.text);
-    Ok(ExitCode::SUCCESS)
+    Ok(answer)
 }
 
 /// Connects to the server that a command names.
 pub(super) fn connect(target: &OsString) -> Result<Client, Failure> {
+    Client::connect(&place(target)?, CONNECT).map_err(|error| Failure::new(FAILED, &error, error.hint()))
+}
+
+/// Where the control socket is of the server that a command names.
+fn place(target: &OsString) -> Result<PathBuf, Failure> {
     let refused = |error: TargetError, status| Failure::new(status, &error, error.hint());
     let target = Target::parse(target).map_err(|error| refused(error, USAGE))?;
-    let path = resolve(&target).map_err(|error| refused(error, FAILED))?;
-    Client::connect(&path, CONNECT).map_err(|error| Failure::new(FAILED, &error, error.hint()))
+    resolve(&target).map_err(|error| refused(error, FAILED))
 }
 
 /// Turns a refusal of the server's into a failure of the command.

@@ -10,8 +10,7 @@ use super::failure::{FAILED, Failure};
 use crate::audit::{Audit, AuditError, Claims, Report};
 use crate::control::{Client, ClientError, Target, resolve};
 
-/// How long a server may take to accept a connection, and then to answer.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long a server may take to accept a connection and to answer.
 const QUESTION: Duration = Duration::from_secs(10);
 
 /// What no examination of a process can find.
@@ -67,8 +66,7 @@ fn unread(error: &AuditError) -> Failure {
 fn asked(arguments: &Arguments) -> Result<Option<ExitCode>, Failure> {
     let Ok(socket) = resolve(&Target::Pid(arguments.pid)) else { return Ok(None) };
     let failed = |error: ClientError| Failure::new(FAILED, &error, error.hint());
-    let mut client = Client::connect(&socket, CONNECT).map_err(failed)?;
-    let answer = client.request(b"audit json", QUESTION).map_err(failed)?;
+    let answer = Client::inquire(&socket, b"audit json", QUESTION).map_err(failed)?;
     said(&answer)?;
     let read: serde_json::Value =
         serde_json::from_str(&answer.text).map_err(|error| Failure::plain(FAILED, error))?;

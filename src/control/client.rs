@@ -21,6 +21,9 @@ pub const ANSWER_LIMIT: usize = 4 * 1024 * 1024;
 /// The pause before another attempt while a server has no room for more clients.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often a question is asked whose connection ends before the answer.
+const ATTEMPTS: u32 = 4;
+
 /// A connection to a server's control socket.
 #[derive(Debug)]
 pub struct Client {
@@ -54,6 +57,28 @@ impl Client {
                 Err(Errno::ENOENT) => return Err(ClientError::NotThere { path: owned() }),
                 Err(Errno::ECONNREFUSED) => return Err(ClientError::NotListening { path: owned() }),
                 Err(errno) => return Err(ClientError::Io { path: owned(), source: errno.into() }),
+            }
+        }
+    }
+
+    /// Connects, asks one thing that changes nothing, and gives the answer. A checkpoint ends all connections, even one on
+    /// which a question is on its way: it is asked again then.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect) and [`request`](Self::request); [`ClientError::Closed`] when the answer does not come
+    /// in several attempts.
+    pub fn inquire(path: &Path, line: &[u8], limit: Duration) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + limit;
+        let mut attempts = 1;
+        loop {
+            match Self::connect(path, left(deadline))?.request(line, left(deadline)) {
+                Err(ClientError::Closed { .. }) if attempts < ATTEMPTS && Instant::now() < deadline => {
+                    attempts += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                // The whole of the time, not what was left of it.
+                Err(ClientError::Late { path, .. }) => return Err(ClientError::Late { path, waited: limit }),
+                other => return other,
             }
         }
     }
@@ -240,6 +265,27 @@ mod tests {
     use super::*;
 
     const AMPLE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_question_that_is_cut_off_is_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 7];
+            stream.read_exact(&mut request).unwrap();
+            drop(stream);
+            listener.accept().unwrap().0.write_all(b"ok: well\n").unwrap();
+            // From here on each time.
+            (0..ATTEMPTS).for_each(|_| drop(listener.accept().unwrap()));
+        });
+        assert_eq!(Client::inquire(&path, b"status", AMPLE).unwrap().text, "well");
+        assert!(matches!(Client::inquire(&path, b"status", AMPLE), Err(ClientError::Closed { .. })));
+        server.join().unwrap();
+        assert!(matches!(Client::inquire(&path, b"status", AMPLE), Err(ClientError::NotListening { .. })));
+    }
 
     /// Asks once; the stand-in for the server sends `reply` and closes.
     fn asked(reply: &'static [u8]) -> Result<Answer, ClientError> {

@@ -214,15 +214,15 @@ impl Keep {
 
     fn take(&self, begun: Instant, stop: &AtomicBool) -> Result<Index, KeepError> {
         let incoming = self.history.incoming();
-        let mut client = Client::connect(&resolve(&Target::Pid(self.pid))?, CONNECT)?;
-        let status = client.request(b"status json", QUESTION)?;
+        let socket = resolve(&Target::Pid(self.pid))?;
+        let status = Client::inquire(&socket, b"status json", QUESTION)?;
         let ready = serde_json::from_str::<Status>(&status.text).is_ok_and(|status| status.ready);
         if !ready {
             return Err(KeepError::NotReady);
         }
         // What is new of it is put on disk when it is stored: no need to put all of it there.
         let request = Request::Checkpoint { dir: incoming.clone(), leave_running: true, durable: false };
-        match client.request(&request.to_line(), CHECKPOINT) {
+        match Client::connect(&socket, CONNECT)?.request(&request.to_line(), CHECKPOINT) {
             Ok(answer) if answer.ok => {}
             Ok(answer) => return Err(KeepError::Refused { text: answer.text, hint: answer.hint }),
             // It has ended; what was dumped of it may be about to be completed.

@@ -75,7 +75,7 @@ def _since(before, path):
 
 def _end(bench, subject):
     """The server ends with its supervisor; the checkpoint that is being made may take longer."""
-    pid = _server_pid(bench)
+    pid, _ = _server_pid(bench)
     subject.kill()
     end = time.monotonic() + server.DEADLINE_S
     while pid and os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
@@ -85,12 +85,13 @@ def _end(bench, subject):
 
 
 def _server_pid(bench):
-    """The process that serves, which is not the supervisor; none if nobody says so."""
+    """The process that serves, which is not the supervisor; why not, if nobody says so."""
     try:
-        found = re.search(r"\bpid (\d+)", bench.run(bench.defrost, "status", server.NAME))
-    except server.Failed:
-        return None
-    return int(found[1]) if found else None
+        said = bench.run(bench.defrost, "status", server.NAME)
+    except server.Failed as failed:
+        return None, str(failed)
+    found = re.search(r"\bpid (\d+)", said)
+    return (int(found[1]), None) if found else (None, said)
 
 
 class Counting:
@@ -155,9 +156,9 @@ def _checkpoints(bench, folder):
 
 def _kill(bench, subject, counting, counted, began):
     """One kill. Gives what came of it, and `counted` for the server that came back."""
-    pid = _server_pid(bench)
+    pid, why = _server_pid(bench)
     if not pid or pid == subject.pid:
-        raise server.Failed(f"no server to kill: {pid}")
+        raise server.Failed(f"no server to kill: {pid or why}")
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use super::super::ask::{connect, said};
+use super::super::ask::{connect, inquire, said};
 use super::super::failure::{FAILED, Failure};
 use super::output::Output;
 use crate::control::{Answer, Client, ClientError};
@@ -23,9 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Shows what the server has kept.
 pub(super) fn list(target: &OsString, output: &mut Output) -> Result<u8, Failure> {
-    let mut client = connect(target)?;
-    let answer = client.request(b"events json", ANSWERED_WITHIN).map_err(|error| failed(&error))?;
-    said(&answer)?;
+    let answer = inquire(target, "events json", ANSWERED_WITHIN)?;
     let listing: Listing = serde_json::from_str(&answer.text).map_err(|error| {
         Failure::plain(FAILED, format!("the server's answer is no list of events: {error}"))
     })?;
