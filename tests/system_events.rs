@@ -155,6 +155,26 @@ fn a_server_is_followed_through_a_checkpoint() {
 }
 
 #[test]
+fn a_server_that_goes_back_in_time_is_followed() {
+    let Some(host) = Host::for_test("a_server_that_goes_back_in_time_is_followed") else { return };
+    let mut server = Server::start(&host, &[]);
+    host.run(["checkpoint", NAME, "img", "--leave-running"]).worked();
+    let (follower, lines) = followed(&host, &[NAME, "--format", "{name} {generation} {.path}"]);
+    // Far more than the restored process records until it is found.
+    (0..200).for_each(|_| assert_eq!(get(server.http, "/random").0, 200));
+    server.signal(Signal::SIGKILL);
+    server.process.ended();
+    let mut restored = Running::start(host.defrost(["restore", "img"]).stdout(Stdio::null()));
+    heard(&lines, "restore 1");
+    heard(&lines, "cycle.end 1");
+    get(server.http, "/info");
+    heard(&lines, "page.view 1 /info");
+    drop(follower);
+    restored.signal(Signal::SIGTERM);
+    restored.ended();
+}
+
+#[test]
 fn a_file_is_followed_through_rotation() {
     let Some(host) = Host::for_test("a_file_is_followed_through_rotation") else { return };
     let mut server = Server::start(&host, &["--events", "told"]);

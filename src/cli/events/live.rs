@@ -8,6 +8,7 @@ use super::super::failure::{FAILED, Failure};
 use super::output::Output;
 use crate::control::{Answer, Client, ClientError};
 use crate::events::json::from_json;
+use crate::events::stored::Once;
 use crate::events::{Event, Listing};
 
 /// How long a server may take to answer.
@@ -39,13 +40,14 @@ pub(super) fn list(target: &OsString, output: &mut Output) -> Result<u8, Failure
     Ok(0)
 }
 
-/// Shows what the server has kept, and what happens from now on, through checkpoints that it goes on after.
+/// Shows what the server has kept, and what happens from now on, through checkpoints that it goes on after, and
+/// restores, of an earlier state too.
 pub(super) fn follow(target: &OsString, output: &mut Output) -> Result<u8, Failure> {
     let mut client = connect(target)?;
-    let mut next = 0;
+    let mut seen = Seen::default();
     loop {
         let pid = client.peer_pid();
-        if let Ended::Reader = stream(&mut client, &mut next, output)? {
+        if let Ended::Reader = stream(&mut client, &mut seen, output)? {
             return Ok(0);
         }
         client = reach_again(target, pid)?;
@@ -59,27 +61,44 @@ enum Ended {
     Connection,
 }
 
-fn stream(client: &mut Client, next: &mut u64, output: &mut Output) -> Result<Ended, Failure> {
-    let request = if *next == 0 { "events follow".to_owned() } else { format!("events follow {next}") };
-    let mut line = client.ask(request.as_bytes(), LOOK_EVERY);
+/// What has come so far, over all connections.
+#[derive(Default)]
+struct Seen {
+    once: Once,
+    /// The sequence number after the last event's.
+    next: u64,
+}
+
+/// Asks for all that is kept each time, and leaves out what has been seen. A server that came back from an earlier
+/// checkpoint counts on from there, so that its numbers alone do not tell what is new.
+fn stream(client: &mut Client, seen: &mut Seen, output: &mut Output) -> Result<Ended, Failure> {
+    let mut line = client.ask(b"events follow", LOOK_EVERY);
+    // What this connection began after, and was gone before it.
+    let mut before = Some(seen.next);
     loop {
         match line {
             Ok(line) => match understood(&line)? {
                 Told::Event(event) => {
-                    *next = event.sequence + 1;
-                    if output.show(&event).and_then(|()| output.flush()).is_err() {
+                    (seen.next, before) = (event.sequence + 1, None);
+                    if !seen.once.is_new(&event) {
+                        // Shown, or filtered, before.
+                    } else if output.show(&event).and_then(|()| output.flush()).is_err() {
                         return Ok(Ended::Reader);
                     }
                 }
-                Told::Missed(count) => {
-                    eprintln!("defrost: {count} events are missing: more came than were read or kept");
-                }
+                Told::Missed(count) => tell_missed(count.saturating_sub(before.take().unwrap_or(0))),
             },
             Err(ClientError::Late { .. }) => {}
             Err(ClientError::Closed { .. }) => return Ok(Ended::Connection),
             Err(error) => return Err(failed(&error)),
         }
         line = client.next_line(LOOK_EVERY);
+    }
+}
+
+fn tell_missed(count: u64) {
+    if count > 0 {
+        eprintln!("defrost: {count} events are missing: more came than were read or kept");
     }
 }
 
