@@ -199,8 +199,7 @@ impl<R: Read> Reader<R> {
 }
 
 fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
-    let found = bytes.get(from..)?.windows(KIND.magic.len()).position(|window| window == KIND.magic);
-    found.map(|at| from + at)
+    memchr::memmem::find(bytes.get(from..)?, &KIND.magic).map(|at| from + at)
 }
 
 /// Tells events that it has met before.
