@@ -37,7 +37,7 @@ use super::recorder::Recorder;
 pub const EVENT_NAME_LIMIT: usize = 64;
 
 /// What the names of defrost's own events begin with, up to the first dot.
-pub const RESERVED: &[&str] = &["cycle", "restore", "request", "log", "events"];
+pub const RESERVED: &[&str] = &["cycle", "restore", "request", "log", "events", "supervise", "history"];
 
 /// A sort of event that a program defines.
 pub trait Typed {
@@ -179,6 +179,7 @@ mod tests {
     kind!(Blank, "page view");
     kind!(Dots, "page..view");
     kind!(Own, "cycle.mine");
+    kind!(Supervisors, "supervise.crash");
 
     #[test]
     fn names_are_checked() {
@@ -189,6 +190,8 @@ mod tests {
         assert_eq!(events.register::<Blank>().unwrap_err(), KindError::Name { name: "page view" });
         assert_eq!(events.register::<Dots>().unwrap_err(), KindError::Name { name: "page..view" });
         assert_eq!(events.register::<Own>().unwrap_err(), KindError::Reserved { name: "cycle.mine" });
+        let reserved = KindError::Reserved { name: "supervise.crash" };
+        assert_eq!(events.register::<Supervisors>().unwrap_err(), reserved);
         assert_eq!(events.kinds().len(), 1);
     }
 }
