@@ -178,6 +178,12 @@ fn cut(text: Text) -> Text {
     Text::Owned(format!("{}…", &text[..end]))
 }
 
+/// Whether this character tells a terminal what to do, or turns the order of what it shows around.
+pub(super) fn is_command(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 macro_rules! value_from {
     ($($from:ty => $as:ident($to:ty)),*) => {
         $(impl From<$from> for Value {

@@ -20,7 +20,7 @@
 
 use std::fmt::Write;
 
-use super::event::{Event, MESSAGE, Value};
+use super::event::{Event, MESSAGE, Value, is_command};
 
 /// The form of a line, read from a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ struct Plain<'a>(&'a str);
 
 impl std::fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.chars().try_for_each(|c| match c.is_control() {
+        self.0.chars().try_for_each(|c| match is_command(c) {
             true => write!(f, "{}", c.escape_default()),
             false => f.write_char(c),
         })

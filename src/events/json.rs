@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::event::{Event, Field, Origin, Value};
+use super::event::{Event, Field, Origin, Value, is_command};
 use super::recorder::{Counts, Recorder};
 use crate::wake::InstanceId;
 
@@ -79,6 +79,18 @@ pub fn to_json(event: &Event) -> Json {
         fields: fields.collect(),
     };
     serde_json::to_value(object).unwrap_or(Json::Null)
+}
+
+/// The object of one event as a line. It has no character that tells a terminal what to do: JSON itself asks for the
+/// escape of those below the blank only.
+#[must_use]
+pub fn line(event: &Event) -> String {
+    let text = to_json(event).to_string();
+    if !text.contains(is_command) {
+        return text;
+    }
+    let escaped = |c: char| if is_command(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(escaped).collect()
 }
 
 /// The event of an object; `None` when it is the object of none.
@@ -167,5 +179,16 @@ mod tests {
         assert_eq!(sorted(&back), sorted(&event));
         assert_eq!(Event { fields: Vec::new(), ..back }, Event { fields: Vec::new(), ..event });
         assert!(from_json(serde_json::json!({"name": "x"})).is_none());
+    }
+    #[test]
+    fn no_terminal_is_told_what_to_do() {
+        let events = Recorder::default();
+        let sly = "\u{1b}[2J \u{9b}31m \u{7f} \u{202e}txt.exe ü";
+        events.record(|| Draft::new("a").message(sly));
+        let line = line(&events.read(0, 1).events[0]);
+        assert!(line.contains(r"\u001b[2J \u009b31m \u007f \u202etxt.exe ü"), "{line}");
+        assert_eq!(serde_json::from_str::<Json>(&line).unwrap()["fields"]["message"], sly);
+        let shown = crate::events::Format::parse("{message}{fields}").unwrap();
+        assert_eq!(shown.line(&events.read(0, 1).events[0]), r"\u{1b}[2J \u{9b}31m \u{7f} \u{202e}txt.exe ü");
     }
 }

@@ -3,8 +3,7 @@
 use std::io::{self, BufWriter, Stdout, Write};
 
 use crate::cli::out;
-use crate::events::json::to_json;
-use crate::events::{Event, Filter, Format, Summary};
+use crate::events::{Event, Filter, Format, Summary, json};
 
 /// How events are shown.
 pub(super) enum Form {
@@ -46,7 +45,7 @@ impl Output {
             return Ok(());
         }
         let written = match &self.form {
-            Form::Json => writeln!(self.out, "{}", to_json(event)),
+            Form::Json => writeln!(self.out, "{}", json::line(event)),
             Form::Line(format) => writeln!(self.out, "{}", format.line(event)),
         };
         written.map_err(Closed::by)
