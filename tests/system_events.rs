@@ -246,6 +246,13 @@ fn bad_input_is_named() {
     assert!(refused(&["x"], 1).contains("no server is named x"));
     std::fs::write(host.path("text"), "some text that has nothing to do with events").unwrap();
     assert!(refused(&["./text"], 4).contains("is no file of events"));
+    // Sparse, and not searched to its end.
+    std::fs::File::create(host.path("long")).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused(&["./long"], 4).contains("is no file of events"));
+    assert!(refused(&["./nothing"], 1).contains("./nothing: No such file"));
+    assert!(refused(&["./"], 1).contains("is a folder, but no history"));
+    assert!(refused(&["/dev/null"], 1).contains("is no regular file"));
+    assert!(refused(&["x", "--since", "-1m"], 2).contains("'-1m' is no duration"));
     let mut other = b"defr-evt\x63\0\0\0\x01\0\0\0".to_vec();
     let sum = crc32fast::hash(&[&other[..], b"x"].concat());
     other.extend_from_slice(&sum.to_le_bytes());
@@ -270,4 +277,11 @@ fn bad_input_is_named() {
     assert!(done.err.contains("bytes at offset 0 are lost: record has checksum"), "{}", done.err);
     assert!(done.err.contains("the last 13 bytes are of a record"), "{}", done.err);
     assert!(done.out.lines().count() > 2, "{}", done.out);
+    // The first record is not even recognised as one: the others are.
+    let mut bytes = std::fs::read(host.path("told")).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(host.path("told"), bytes).unwrap();
+    let again = host.run(["events", "./told"]);
+    assert_eq!((again.status, again.out), (4, done.out), "{}", again.err);
+    assert!(again.err.contains("bytes at offset 0 are lost: record begins with"), "{}", again.err);
 }

@@ -6,6 +6,7 @@ mod output;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GLOB")]
     name: Vec<String>,
     /// Only events that are not older than this: 10m, 2h 30min, 1day
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     since: Option<String>,
     /// Only count them: how many of each name, and how many bytes
     #[arg(long, conflicts_with_all = ["follow", "format"])]
@@ -67,6 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let form = if arguments.json { Form::Json } else { Form::Line(line) };
     let mut output = Output::new(filter, form, arguments.summary);
     let target = Path::new(&arguments.target);
+    refuse_another_path(&arguments.target)?;
     let status = if let Some(history) = history(target)? {
         let path = events_of(&history)?;
         file::list(&path, Some(&older(&path)), arguments.follow, &mut output)?
@@ -105,6 +107,25 @@ fn age(text: &str) -> Result<Duration, Failure> {
         let text = format!("--since: '{text}' is no duration: {error}");
         Failure::new(USAGE, text, Some("give a number with its unit: 90s, 10m, 2h, 1day"))
     })
+}
+
+/// A path that leads to nothing that can tell events.
+fn refuse_another_path(target: &OsStr) -> Result<(), Failure> {
+    if !target.as_encoded_bytes().contains(&b'/') {
+        return Ok(());
+    }
+    let path = Path::new(target);
+    let what = match std::fs::metadata(path).map(|meta| meta.file_type()) {
+        Ok(kind) if kind.is_file() || kind.is_socket() => return Ok(()),
+        Ok(kind) if kind.is_dir() => match history(path)? {
+            Some(_) => return Ok(()),
+            None => format!("{} is a folder, but no history", path.display()),
+        },
+        Ok(_) => format!("{} is no regular file, no history and no control socket", path.display()),
+        Err(error) => format!("{}: {error}", path.display()),
+    };
+    let hint = "give a file of serve --events FILE, the DIR of run --history DIR, or a server's name";
+    Err(Failure::new(FAILED, what, Some(hint)))
 }
 
 /// Whether a file is meant. A word without a slash is the name of a server, unless it is a file of events.

@@ -1,7 +1,7 @@
 //! The events of a file, and of what takes its place while it is followed.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::super::failure::{FAILED, Failure, IMAGE};
 use super::output::{Closed, Output};
-use crate::events::stored::{Item, Loss, Once, Reader};
+use crate::events::stored::{Item, Loss, Once, RECORD_LIMIT, Reader};
+use crate::image::record::RecordError;
 
 /// How often a file that is followed is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -27,6 +28,7 @@ pub(super) fn list(
 ) -> Result<u8, Failure> {
     let mut listing = Listing { path, output, once: Once::default(), status: 0 };
     let mut piece = Piece::open(path).map_err(|error| failed(path, error))?;
+    refuse_another_kind(path)?;
     if let Some(Ok(mut old)) = older.map(Piece::open).filter(|old| !is_same(old.as_ref().ok(), &piece)) {
         if listing.read(&mut old)?.is_break() {
             return Ok(listing.status);
@@ -99,8 +101,10 @@ impl Listing<'_> {
                     }
                 }
                 Item::Loss(loss) => {
-                    if !piece.any && loss.offset == 0 {
-                        refuse_another_kind(self.path, &loss)?;
+                    if !piece.any && loss.is_of_other_version() {
+                        let hint = Some("read it with the defrost that wrote it");
+                        let text = format!("{}: {}", self.path.display(), loss.cause);
+                        return Err(Failure::new(IMAGE, text, hint));
                     }
                     self.status = IMAGE;
                     eprintln!("defrost: {}: {loss}", self.path.display());
@@ -150,24 +154,18 @@ fn failed(path: &Path, error: io::Error) -> Failure {
     Failure::plain(FAILED, format!("{}: {error}", path.display()))
 }
 
-/// A file that begins with something else holds something else.
-fn refuse_another_kind(path: &Path, loss: &Loss) -> Result<(), Failure> {
-    let shown = path.display();
-    if loss.is_of_other_version() {
-        let hint = Some("read it with the defrost that wrote it");
-        return Err(Failure::new(IMAGE, format!("{shown}: {}", loss.cause), hint));
-    }
-    match File::open(path).map(|file| begins_with_magic(&file)) {
-        Ok(false) => {
-            let hint = Some("give a file that defrost serve --events FILE wrote");
-            Err(Failure::new(IMAGE, format!("{shown} is no file of events"), hint))
+/// A file that neither begins with an event nor has one where its first ones would be holds something else. It may be
+/// long, so that it is not searched as a whole.
+fn refuse_another_kind(path: &Path) -> Result<(), Failure> {
+    let file = File::open(path).map_err(|error| failed(path, error))?;
+    let mut reader = Reader::new(file.take(2 * RECORD_LIMIT as u64));
+    let first = reader.next_item().map_err(|error| failed(path, error))?;
+    let Some(Item::Loss(Loss { cause: RecordError::Magic { .. }, .. })) = first else { return Ok(()) };
+    while let Some(item) = reader.next_item().map_err(|error| failed(path, error))? {
+        if matches!(item, Item::Event(_)) {
+            return Ok(());
         }
-        _ => Ok(()),
     }
-}
-
-fn begins_with_magic(mut file: &File) -> bool {
-    use std::io::Read;
-    let mut begin = [0; crate::events::stored::KIND.magic.len()];
-    file.read_exact(&mut begin).is_ok() && begin == crate::events::stored::KIND.magic
+    let hint = Some("give a file that defrost serve --events FILE wrote");
+    Err(Failure::new(IMAGE, format!("{} is no file of events", path.display()), hint))
 }
