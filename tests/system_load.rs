@@ -131,10 +131,10 @@ fn a_load_that_is_interrupted_tells_what_it_has() {
     let server = Server::start(&host, &[]);
     let port = server.echo.to_string();
     for (signal, status, json) in [(Signal::SIGINT, 130, true), (Signal::SIGTERM, 143, false)] {
-        let words = ["load", "127.0.0.1", &port, "20", "100"];
+        let words = ["load", "127.0.0.1", &port, "150", "100"];
         let mut command = host.defrost(words.into_iter().chain(json.then_some("--json")));
         let mut load = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        connected(&server, 20);
+        connected(&server, 150);
         // Each waits up to a second before its first message.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(load.id().cast_signed()), signal).unwrap();
@@ -145,9 +145,12 @@ fn a_load_that_is_interrupted_tells_what_it_has() {
         if json {
             let outcome: Value = serde_json::from_str(&out).unwrap();
             assert!(outcome["interrupted"] == true && outcome["lost"] == 0, "{outcome}");
-            assert!(outcome["answered"].as_u64().is_some_and(|answered| (1..2000).contains(&answered)));
+            assert!(outcome["answered"].as_u64().is_some_and(|answered| (1..15_000).contains(&answered)));
+            assert!(outcome["longest_wait"].as_f64().is_some_and(|waited| waited > 0.5), "{outcome}");
+            assert!(outcome["memory"]["connections"].as_u64().is_some_and(|open| open >= 100), "{outcome}");
         } else {
-            assert!(out.contains("of 2000 messages answered"), "{out}");
+            assert!(out.starts_with("interrupted: ") && out.contains("of 15000 messages answered"), "{out}");
+            assert!(out.contains("resident memory for each of 1"), "{out}");
         }
     }
 }

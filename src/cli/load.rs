@@ -101,6 +101,8 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             signal = asked_to_end() => signal.map(|signal| (progress.so_far(total), Some(signal))),
         }
     });
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
     let (mut outcome, signal) = made?;
     if !latencies {
         outcome.latencies_us.clear();
@@ -180,7 +182,8 @@ fn told(outcome: &Outcome) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "{} of {} messages answered in {:.2} s, {:.0} a second; {} wrong, {} lost; the longest waits were {:.2} s",
+        "{}{} of {} messages answered in {:.2} s, {:.0} a second; {} wrong, {} lost; the longest waits were {:.2} s",
+        if outcome.interrupted { "interrupted: " } else { "" },
         outcome.answered,
         outcome.messages,
         outcome.seconds,

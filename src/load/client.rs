@@ -55,6 +55,7 @@ pub(super) async fn run(plan: Arc<Plan>, client: u32) {
         if let Some(due) = due {
             waited += due.saturating_duration_since(Instant::now());
             sleep_until(due).await;
+            plan.tally.waited(waited);
         }
         let began = due.filter(|_| options.pace.is_schedule()).unwrap_or_else(Instant::now);
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -71,7 +72,6 @@ pub(super) async fn run(plan: Arc<Plan>, client: u32) {
             }
         }
     }
-    plan.tally.waited(waited);
     state.finish().await;
 }
 

@@ -39,12 +39,16 @@ impl Watch {
         Ok(Self { client, server, before, most: None })
     }
 
-    /// Looks while so many are open.
-    pub(super) fn look(&mut self, connections: u64) {
-        let most = self.most.map_or(1, |most| most.connections + 1);
-        if connections < most {
-            return;
+    /// Looks while so many are open; tells what each costs by now.
+    pub(super) fn look(&mut self, connections: u64) -> Option<Memory> {
+        if connections > self.most.map_or(0, |most| most.connections) {
+            self.measure(connections);
         }
+        // Of a few connections it is noise.
+        self.most.filter(|most| most.connections >= LEAST)
+    }
+
+    fn measure(&mut self, connections: u64) {
         let each = |now: u64, before: u64| now.saturating_sub(before) / connections;
         let Some(own) = resident(&self.client) else { return };
         // A server that has been restored meanwhile is another process.
@@ -54,11 +58,6 @@ impl Watch {
             client_bytes: each(own, self.before.0),
             server_bytes: server.map(|(now, before)| each(now, before)),
         });
-    }
-
-    pub(super) fn told(&self) -> Option<Memory> {
-        // Of a few connections it is noise.
-        self.most.filter(|most| most.connections >= LEAST)
     }
 }
 

@@ -137,7 +137,7 @@ impl Progress {
     /// How it went so far, of so many messages, for who gives up.
     #[must_use]
     pub fn so_far(&self, messages: u64) -> Outcome {
-        let outcome = self.0.outcome(messages, self.1.elapsed(), None);
+        let outcome = self.0.outcome(messages, self.1.elapsed());
         let failed = outcome.errors.values().sum::<u64>().saturating_sub(outcome.wrong);
         Outcome { interrupted: true, lost: failed, ..outcome }
     }
@@ -192,11 +192,11 @@ pub async fn run(options: LoadOptions, progress: &Progress) -> Result<Outcome, L
                 Some(Err(error)) => tracing::error!("a client failed: {error}"),
                 None => break,
             },
-            _ = looks.tick() => memory.look(tally.open()),
+            _ = looks.tick() => tally.costs(memory.look(tally.open())),
         }
     }
     let planned = u64::from(clients) * u64::from(plan.options.messages);
-    Ok(tally.outcome(planned, start.elapsed(), memory.told()))
+    Ok(tally.outcome(planned, start.elapsed()))
 }
 
 /// Finds the server, and sees that it takes connections: ten thousand clients of nobody would say it less clearly.

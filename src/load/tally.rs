@@ -126,7 +126,7 @@ pub struct Outcome {
     /// Each latency in microseconds, to three digits, and how often it was. Empty unless it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub latencies_us: Vec<(u64, u64)>,
-    /// The waits of the client that waited longest, in seconds: no run is shorter.
+    /// The waits of the client that waited longest, in seconds, those that were over: no run is shorter.
     pub longest_wait: f64,
     /// Whether it was given up before its end; then `lost` counts those only that had failed by then.
     pub interrupted: bool,
@@ -162,6 +162,7 @@ struct Counts {
     reconnects: u64,
     resent: u64,
     longest_wait: Duration,
+    memory: Option<Memory>,
 }
 
 impl Tally {
@@ -174,6 +175,7 @@ impl Tally {
             reconnects: 0,
             resent: 0,
             longest_wait: Duration::ZERO,
+            memory: None,
         };
         Self { answered: AtomicU64::new(0), open: AtomicU64::new(0), counts: Mutex::new(counts) }
     }
@@ -218,13 +220,18 @@ impl Tally {
         locked(&self.counts).resent += 1;
     }
 
-    /// A client has waited so long in all, because it was to.
+    /// A client has waited so long in all by now, because it was to.
     pub(super) fn waited(&self, waited: Duration) {
         let mut counts = locked(&self.counts);
         counts.longest_wait = counts.longest_wait.max(waited);
     }
 
-    pub(super) fn outcome(&self, messages: u64, took: Duration, memory: Option<Memory>) -> Outcome {
+    /// What a connection costs, as far as that can be told.
+    pub(super) fn costs(&self, memory: Option<Memory>) {
+        locked(&self.counts).memory = memory;
+    }
+
+    pub(super) fn outcome(&self, messages: u64, took: Duration) -> Outcome {
         let counts = locked(&self.counts);
         let answered = self.answered();
         let wrong = counts.errors.get(&Trouble::Wrong).copied().unwrap_or(0);
@@ -254,7 +261,7 @@ impl Tally {
             interrupted: false,
             seconds: took.as_secs_f64(),
             per_second: answered as f64 / took.as_secs_f64(),
-            memory,
+            memory: counts.memory,
         }
     }
 }
