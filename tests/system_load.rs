@@ -163,7 +163,7 @@ fn a_full_disk_is_told_and_a_pipe_that_nobody_reads_is_not() {
     let server = Server::start(&host, &[]);
     let port = server.echo.to_string();
     let (load, pid) = (["load", "127.0.0.1", &port, "2", "2", "--no-wait"], server.pid.to_string());
-    for words in [&load[..], &["status", NAME], &["doctor", &pid], &["events", NAME]] {
+    for words in [&load[..], &["status", NAME], &["doctor", &pid], &["events", NAME], &["load", "--help"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let failed = host.defrost(words).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8(failed.stderr).unwrap();

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use command_fds::{CommandFdExt, FdMapping};
+use nix::sys::signal::Signal;
 use support::client::{free_port, requests};
 use support::process::{Running, gone};
 use support::restored::Restored;
@@ -340,4 +341,23 @@ fn sockets_of_socket_activation_stay_open_and_are_named_as_what_blocks() {
     }
     requests(server.echo, 20);
     assert!(!host.path("img").exists());
+}
+
+#[test]
+fn a_full_disk_for_what_is_told_ends_no_server() {
+    let Some(host) = Host::for_test("a_full_disk_for_what_is_told_ends_no_server") else { return };
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let mut command = host.defrost(Server::arguments(&[]));
+    let server = Server::started(command.stdout(Stdio::piped()).stderr(full()));
+    let dumped = server.checkpoint(&host, "img");
+    // Told in the foreground: by what it was restored, and when it is ready.
+    let mut restore = host.defrost(["-v", "restore", "img"]);
+    let mut restored = Running::start(restore.stdout(Stdio::null()).stderr(full()));
+    until("readiness", || host.run(["status", NAME]).out.contains(" ready, generation 1"));
+    requests(dumped.echo, 5);
+    restored.signal(Signal::SIGTERM);
+    assert_eq!(restored.ended().code(), Some(0));
+    // And what fails keeps its status.
+    assert_eq!(host.defrost(["status", NAME]).stderr(full()).status().unwrap().code(), Some(1));
+    assert_eq!(host.defrost(["no such command"]).stderr(full()).status().unwrap().code(), Some(2));
 }

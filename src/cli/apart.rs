@@ -159,7 +159,7 @@ pub(super) fn restore(
 ) -> Result<ExitCode, Failure> {
     if options.verbose {
         let user = if apart.namespaces.with_user() { " and a user namespace" } else { "" };
-        eprintln!("defrost: restoring in a pid namespace{user} of its own: {}", apart.why);
+        note!("defrost: restoring in a pid namespace{user} of its own: {}", apart.why);
     }
     let clones = Clones::start(order, each).map_err(|error| {
         Failure::new(if error.is_of_the_host() { HOST } else { FAILED }, &error, error.hint())

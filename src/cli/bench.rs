@@ -211,7 +211,7 @@ fn startup_latency(options: &Options, asked: &Startup) -> Result<ExitCode, Failu
         folder: folder.path(),
         stop: &stop,
     };
-    let note = &mut |text: &str| eprintln!("defrost: {}: {text}", asked.name);
+    let note = &mut |text: &str| note!("defrost: {}: {text}", asked.name);
     let Outcome { ways, repeated, stopped, failed } = run_rounds(&setup, &plans, note);
     let (name, rounds) = (asked.name.clone(), asked.rounds);
     let service = Service { name, question: question.text, image, rounds, repeated, ways };
@@ -256,7 +256,7 @@ fn plans(asked: &Startup, criu: Option<&Path>) -> Result<Vec<Plan>, Failure> {
         let without_kerndat = asked.no_kerndat && criu.is_some_and(caches::make_kerndat);
         if asked.no_kerndat && !without_kerndat {
             let why = "criu keeps no cache of what the kernel can do here: all its starts are without";
-            eprintln!("defrost: {why}");
+            note!("defrost: {why}");
         }
         let restoring = Restoring {
             image: &image,

@@ -50,7 +50,7 @@ impl Clock {
             let ms = |phase: &Phase| phase.micros as f64 / 1000.0;
             let all: Vec<String> =
                 phases.iter().map(|phase| format!("{:.1} ms to {}", ms(phase), phase.name)).collect();
-            eprintln!("defrost: {began} {}", all.join(", "));
+            note!("defrost: {began} {}", all.join(", "));
         }
     }
 
@@ -59,7 +59,7 @@ impl Clock {
         if let Some((path, file)) = &mut self.file
             && let Err(error) = self.watch.write(file)
         {
-            eprintln!("defrost: {}: {error}; the times are not written", path.display());
+            note!("defrost: {}: {error}; the times are not written", path.display());
         }
     }
 }

@@ -143,7 +143,7 @@ impl EngineArguments {
             None
         } else {
             WorkingSet::load(image.path(), image.manifest().id).unwrap_or_else(|error| {
-                eprintln!("defrost: {error}; nothing is prefetched");
+                note!("defrost: {error}; nothing is prefetched");
                 None
             })
         };

@@ -40,7 +40,7 @@ impl Failure {
     /// Prints it, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
         for line in &self.lines {
-            eprintln!("{line}");
+            note!("{line}");
         }
         ExitCode::from(self.status)
     }

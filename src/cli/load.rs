@@ -114,7 +114,7 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         put!("{}", told(&outcome));
     }
     if let Some(signal) = signal {
-        eprintln!("defrost: {} ended it before its end; what listens there goes on", signal.as_str());
+        note!("defrost: {} ended it before its end; what listens there goes on", signal.as_str());
         return Ok(ExitCode::from(128 + u8::try_from(signal as i32).unwrap_or_default()));
     }
     if outcome.is_whole() {

@@ -89,12 +89,23 @@ impl From<Fast> for Command {
     }
 }
 
-fn parse() -> Arguments<Command> {
+fn parse() -> Result<Arguments<Command>, ExitCode> {
     if std::env::args_os().nth(1).is_none_or(|first| first != "restore") {
-        return Arguments::parse();
+        return Arguments::try_parse().map_err(answered);
     }
-    let Arguments { criu, verbose, command } = Arguments::<Fast>::parse();
-    Arguments { criu, verbose, command: command.into() }
+    let Arguments { criu, verbose, command } = Arguments::<Fast>::try_parse().map_err(answered)?;
+    Ok(Arguments { criu, verbose, command: command.into() })
+}
+
+/// What was not a command: a request for help, or a mistake.
+fn answered(error: clap::Error) -> ExitCode {
+    match error.print() {
+        Err(trouble) if !error.use_stderr() => out::missed(trouble),
+        // As with whatever is told on standard error.
+        _ => {}
+    }
+    let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
+    out::failure().map_or(status, |failure| failure.report())
 }
 
 /// What all commands share.
@@ -113,7 +124,10 @@ pub fn main() -> ExitCode {
     helper::work::take_part();
     // A checkpoint of `defrost serve` starts this program as its helper.
     helper::start::own_executable_can_help();
-    let Arguments { criu, verbose, command } = parse();
+    let Arguments { criu, verbose, command } = match parse() {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
     let options = Options { criu, verbose, began };
     let done = match command {
         Command::Check(arguments) => check::run(&options, &arguments),

@@ -1,7 +1,9 @@
-//! Standard output, for what commands print: with `say!` a line, with `put!` as it is.
+//! Standard output, for what commands print: with `say!` a line, with `put!` as it is; and standard error, for what they
+//! tell beside it: with `note!` a line.
 //!
 //! A pipe whose reader has gone is no failure of the command, and what is printed then is for nobody; anything else that
-//! keeps it from being printed, such as a full disk, is told at the end, once.
+//! keeps it from being printed, such as a full disk, is told at the end, once. Nobody can be told that standard error
+//! takes no more, and no server is to end for that.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,6 +23,16 @@ macro_rules! say {
 /// Prints a text that has its line ends.
 macro_rules! put {
     ($($words:tt)*) => { $crate::cli::out::write(format_args!($($words)*)) };
+}
+
+/// Tells a line on standard error.
+macro_rules! note {
+    ($($words:tt)*) => { $crate::cli::out::tell(format_args!("{}\n", format_args!($($words)*))) };
+}
+
+pub(super) fn tell(text: fmt::Arguments<'_>) {
+    // As one piece: other processes may write there too.
+    let _ = io::stderr().write_all(text.to_string().as_bytes());
 }
 
 pub(super) fn write(text: fmt::Arguments<'_>) {

@@ -103,7 +103,7 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
     match restore(options, arguments) {
         Err(failure) if fallback.is_some() => {
             failure.warn();
-            eprintln!("defrost: starting cold instead");
+            note!("defrost: starting cold instead");
             let command = fallback.unwrap_or_default();
             let launch =
                 Launch { program: "/bin/sh".into(), arguments: vec!["-c".into(), command], name: None };
@@ -160,7 +160,7 @@ fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure>
     let Some(apart) = arguments.apart.decide_again(&failure, arguments.how.is_criu()) else {
         return Err(failed(&failure));
     };
-    eprintln!("defrost: {failure}; restoring in a pid namespace of its own instead");
+    note!("defrost: {failure}; restoring in a pid namespace of its own instead");
     let each = arguments.apart.parameters(&apart, &image, params)?;
     clock.watch.lap("restore it among the others, in vain");
     restore_apart(&apart, &each, &mut clock)
@@ -186,7 +186,7 @@ fn restore_among_others(
         clock.ready(report);
     }
     if let (true, Some(report)) = (options.verbose, &detached.report) {
-        eprintln!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
+        note!("defrost: ready, instance {}, generation {}", report.instance, report.generation);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -202,7 +202,7 @@ fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result
     let ready = &mut |pid, report: &Report| {
         clock.borrow_mut().ready(report);
         if options.verbose {
-            eprintln!("defrost: process {pid} is ready, instance {}", report.instance);
+            note!("defrost: process {pid} is ready, instance {}", report.instance);
         }
     };
     let ending = restore.attend(runs, ready);
@@ -210,7 +210,7 @@ fn attend(options: &Options, restore: &Restore<'_>, clock: &mut Clock) -> Result
 }
 
 pub(super) fn tell_origin(pid: i32, origin: &Origin) {
-    eprintln!("defrost: process {pid} was restored by {origin}");
+    note!("defrost: process {pid} was restored by {origin}");
 }
 
 pub(super) fn open(dir: &std::path::Path) -> Result<Image, Failure> {

@@ -107,7 +107,7 @@ impl Listing<'_> {
                         return Err(Failure::new(IMAGE, text, hint));
                     }
                     self.status = IMAGE;
-                    eprintln!("defrost: {}: {loss}", self.path.display());
+                    note!("defrost: {}: {loss}", self.path.display());
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Listing<'_> {
 
     fn tell_torn(&self, piece: &Piece) {
         let Some(torn) = piece.reader.torn() else { return };
-        eprintln!(
+        note!(
             "defrost: {}: the last {} bytes are of a record that was not written to its end",
             self.path.display(),
             torn.bytes
@@ -140,7 +140,7 @@ impl Listing<'_> {
         };
         match Piece::open(self.path) {
             Ok(next) => {
-                eprintln!("defrost: {} {what}", self.path.display());
+                note!("defrost: {} {what}", self.path.display());
                 Ok(Some(next))
             }
             // Gone again, or about to be made.

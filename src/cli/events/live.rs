@@ -35,7 +35,7 @@ pub(super) fn list(target: &OsString, output: &mut Output) -> Result<u8, Failure
     }
     output.miss(listing.counts.dropped + listing.left_out);
     if listing.counts.unwritten > 0 {
-        eprintln!("defrost: {} events were not written to the server's file", listing.counts.unwritten);
+        note!("defrost: {} events were not written to the server's file", listing.counts.unwritten);
     }
     Ok(0)
 }
@@ -98,7 +98,7 @@ fn stream(client: &mut Client, seen: &mut Seen, output: &mut Output) -> Result<E
 
 fn tell_missed(count: u64) {
     if count > 0 {
-        eprintln!("defrost: {count} events are missing: more came than were read or kept");
+        note!("defrost: {count} events are missing: more came than were read or kept");
     }
 }
 

@@ -67,7 +67,7 @@ impl Output {
             out::missed(error);
         }
         if self.missing > 0 {
-            eprintln!("defrost: {} events are missing: they came before those that were kept", self.missing);
+            note!("defrost: {} events are missing: they came before those that were kept", self.missing);
         }
     }
 
