@@ -7,6 +7,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -80,6 +81,31 @@ fn a_pid_that_is_taken_after_the_look_leads_to_a_namespace_too() {
     let kept = fs::read_dir(host.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("defrost-restore-")).collect();
     assert!(kept.is_empty(), "no log is kept where the cause is known: {kept:?}");
+}
+
+#[test]
+fn a_restore_that_is_asked_to_end_tries_nothing_else() {
+    let Some(host) = Host::for_test("a_restore_that_is_asked_to_end_tries_nothing_else") else { return };
+    let dumped = Server::start(&host, &[]).checkpoint(&host, "img");
+    kept_by_a_session(&host, dumped.pid);
+    let script = host.path("slow-criu");
+    let slow =
+        format!("case \"$*\" in *swrk*|*restore*) : >{}; sleep 1;; esac", host.path("asked").display());
+    fs::write(&script, format!("#!/bin/sh\n{slow}\nexec {} \"$@\"\n", host.criu.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let words = ["restore", "img", "--engine", "criu", "--fallback", "echo started >cold", "--criu"];
+        let mut command = host.defrost(words);
+        let mut restore =
+            Running::start(command.arg(&script).stderr(File::create(host.path("said")).unwrap()));
+        until("its CRIU", || host.path("asked").exists());
+        restore.signal(signal);
+        let said = || fs::read_to_string(host.path("said")).unwrap();
+        assert_eq!(restore.ended().code(), Some(status), "{}", said());
+        assert!(!said().contains("instead") && !host.path("cold").exists(), "{}", said());
+        nothing_listens(dumped.http);
+        fs::remove_file(host.path("asked")).unwrap();
+    }
 }
 
 /// The child of a process whose command line has this word.

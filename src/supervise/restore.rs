@@ -178,6 +178,8 @@ impl Restore<'_> {
     /// Restores and attends the process until it ends. `runs` is called when it has been restored, and `ready` when
     /// it has reported. The caller must have one thread.
     ///
+    /// If it fails, and this process has been asked to end meanwhile, it ends by that signal.
+    ///
     /// # Errors
     /// [`RestoreFailure`]; after `Engine` nothing runs.
     pub fn attend(
@@ -187,7 +189,14 @@ impl Restore<'_> {
     ) -> Result<Ending, RestoreFailure> {
         become_subreaper()?;
         let mut signals = Signals::watch()?;
-        let restored = self.start(true, true)?;
+        let restored = match self.start(true, true) {
+            Ok(restored) => restored,
+            // Whoever would try something else is not to: the end was asked for.
+            Err(failure) => {
+                tracing::debug!("{failure}");
+                return signals.end_signal().map(Ending::Signaled).ok_or(failure);
+            }
+        };
         let supervised = Supervised::new(restored.pid)?;
         let guard = guard_of(&supervised)?;
         runs(restored.pid, &restored.origin, &restored.phases);

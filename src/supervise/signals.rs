@@ -56,7 +56,7 @@ impl Drop for HeldBack {
 /// The signals that have arrived, in a queue whose descriptor can be polled.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
-    asked_to_end: bool,
+    asked_to_end: Option<Signal>,
 }
 
 impl std::fmt::Debug for Signals {
@@ -80,7 +80,7 @@ impl Signals {
     /// # Errors
     /// The kernel's own.
     pub fn watch() -> io::Result<Self> {
-        Ok(Self { delivery: delivery(watched())?, asked_to_end: false })
+        Ok(Self { delivery: delivery(watched())?, asked_to_end: None })
     }
 
     /// In a forked process: lets go of what the parent watches, before its descriptors are closed here, since handlers
@@ -97,12 +97,19 @@ impl Signals {
     pub fn arrived(&mut self) -> Vec<Signal> {
         let arrived: Vec<Signal> =
             self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()).collect();
-        self.asked_to_end |= arrived.iter().any(|signal| matches!(signal, Signal::SIGTERM | Signal::SIGINT));
+        let asks = |signal: &Signal| matches!(signal, Signal::SIGTERM | Signal::SIGINT);
+        self.asked_to_end = self.asked_to_end.or_else(|| arrived.iter().copied().find(asks));
         arrived
     }
 
     /// Whether one of those that have arrived ever asked for an end.
     pub fn asked_to_end(&self) -> bool {
+        self.asked_to_end.is_some()
+    }
+
+    /// The first that has arrived by now that asked for an end.
+    pub(super) fn end_signal(&mut self) -> Option<Signal> {
+        self.arrived();
         self.asked_to_end
     }
 }
