@@ -273,6 +273,7 @@ fn a_full_disk_leaves_the_server_and_the_last_checkpoint() {
     let mut server = Server::started(&mut command);
     until("three failures", || log(&host).contains("NO CHECKPOINT for 3 times in a row"));
     assert!(log(&host).contains("the server goes on, the last complete one: 1"), "{}", log(&host));
+    assert!(log(&host).contains("No space left on device"), "{}", log(&host));
     requests(server.echo, 10);
     let within = ["nsenter", "--mount", "--target", &server.pid.to_string(), "--wd"];
     let checked = Done::of(&mut host.defrost_by(&within, ["history", "history", "--check"])).worked();

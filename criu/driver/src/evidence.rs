@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
+
 use crate::capture::Capture;
 use crate::child::Guarded;
 use crate::deadline::Deadline;
@@ -47,6 +49,7 @@ impl Evidence {
             .cause()
             .or_else(|| errno.and_then(Diagnosis::from_errno))
             .or_else(|| first.and_then(Diagnosis::from_first_error))
+            .or_else(|| self.log_has_no_room().then(Diagnosis::no_room))
             .unwrap_or_else(Diagnosis::unknown);
         let log_path = self.log_is_new().then(|| self.log_path.clone());
         Error::Failed { operation: self.operation, cause, errno, log_path }
@@ -76,10 +79,20 @@ impl Evidence {
         logged.or_else(|| diagnose_text(&self.output.text()))
     }
 
+    /// Whether CRIU cannot have written why it failed, as the disk is full.
+    fn log_has_no_room(&self) -> bool {
+        let folder = self.log_path.parent().unwrap_or(&self.log_path);
+        statvfs(folder).is_ok_and(|disk| disk.blocks_available() * disk.fragment_size() <= FULL)
+    }
+
     fn log_is_new(&self) -> bool {
         stamp(&self.log_path).is_some_and(|now| Some(now) != self.stale)
     }
 }
+
+/// A file system that CRIU has filled has no more than this left, in bytes: it writes through pipes, which hold up to
+/// 1 MiB (pipe(7)).
+const FULL: u64 = 1 << 20;
 
 fn no_descriptor(operation: Operation, source: io::Error) -> Error {
     Error::Protocol { operation, problem: Problem::Descriptor(source) }

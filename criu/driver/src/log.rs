@@ -69,6 +69,12 @@ impl Diagnosis {
         }
     }
 
+    /// Nothing is known, as there is no room for a log.
+    pub(crate) fn no_room() -> Diagnosis {
+        let text = "No space left on device, neither for images nor for criu's log";
+        Diagnosis::of(text, "")
+    }
+
     /// The message that came with an answer: CRIU's first error, which counts only if it is a known cause.
     pub(crate) fn from_first_error(text: &str) -> Option<Diagnosis> {
         let text = text.trim();
