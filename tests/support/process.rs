@@ -32,22 +32,24 @@ impl Running {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
-    /// Starts one under this pid, which is free. Other programs start processes too, so it may take some attempts.
+    /// Starts one under this pid, which is free or about to be: an orphan may be reaped late. Other programs start
+    /// processes too, so it may take some attempts.
     #[track_caller]
     pub fn start_as(pid: i32, command: &mut Command) -> Self {
         // What the kernel gave out last: it tries the next one up first.
         let counter = "/proc/sys/kernel/ns_last_pid";
         let last = fs::read_to_string(counter).unwrap();
-        for _ in 0..200 {
+        let mut started = None;
+        let attempt = || {
             fs::write(counter, (pid - 1).to_string()).unwrap();
             let running = Self::start(command);
             // The numbers after it may be needed too, by the threads of a server.
             fs::write(counter, &last).unwrap();
-            if running.pid() == pid {
-                return running;
-            }
-        }
-        panic!("no process could be started as {pid}");
+            started = Some(running).filter(|running| running.pid() == pid);
+            started.is_some()
+        };
+        until("a process of that pid", attempt);
+        started.unwrap()
     }
 
     /// Its status, if it has ended.
