@@ -115,28 +115,55 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> Result<ExitCode, 
 
 fn ls(list: &List) -> Result<ExitCode, Failure> {
     let history = History::open(&list.dir).map_err(|error| failed(&error))?;
+    let numbers = history.numbers();
     let entries: Vec<Entry> =
-        history.numbers().into_iter().map(|number| entry(&history, number, list.check)).collect();
+        numbers.iter().filter_map(|number| entry(&history, *number, list.check)).collect();
     let text = if list.json {
         serde_json::to_string_pretty(&entries).map_err(|error| Failure::plain(FAILED, error))? + "\n"
     } else {
         describe(&entries).unwrap_or_default() + &last_crash::describe(&history).unwrap_or_default()
     };
     put!("{text}");
-    let lost: Vec<String> = entries
-        .iter()
-        .filter(|entry| !entry.problems.is_empty())
-        .map(|entry| entry.number.to_string())
-        .collect();
-    if !list.check || lost.is_empty() {
+    if !list.check {
         return Ok(ExitCode::SUCCESS);
     }
-    let text = format!("lost: {} of {} checkpoints ({})", lost.len(), entries.len(), lost.join(", "));
+    let damaged = entries.iter().filter(|entry| !entry.problems.is_empty());
+    let mut lost: Vec<(u64, u64)> = damaged.map(|entry| (entry.number, entry.number)).collect();
+    // One that was about to be pruned may have been seen beside one that was pruned already.
+    let gaps: Vec<(u64, u64)> =
+        gaps(&numbers).filter(|gap| self::gaps(&history.numbers()).any(|now| now == *gap)).collect();
+    let count = |of: &[(u64, u64)]| of.iter().map(|(first, last)| last - first + 1).sum::<u64>();
+    let all = entries.len() as u64 + count(&gaps);
+    lost.extend(gaps);
+    lost.sort_unstable();
+    if lost.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let named = |(first, last): &(u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first} to {last}"),
+    };
+    let text = format!(
+        "lost: {} of {all} checkpoints ({})",
+        count(&lost),
+        lost.iter().map(named).collect::<Vec<_>>().join(", ")
+    );
     Err(Failure::new(IMAGE, text, Some("all others can be restored; copy the files of these from a backup")))
 }
 
-fn entry(history: &History, number: u64, contents: bool) -> Entry {
-    let about = history.index(number).ok().map(|index| About {
+/// The first and the last of the numbers that are missing in between. Only the oldest ones are ever left.
+fn gaps(numbers: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    numbers.windows(2).filter(|pair| pair[1] - pair[0] > 1).map(|pair| (pair[0] + 1, pair[1] - 1))
+}
+
+/// None if it is pruned by now.
+fn entry(history: &History, number: u64, contents: bool) -> Option<Entry> {
+    let problems = history.losses(number, contents);
+    let index = history.index(number);
+    if matches!(index, Err(HistoryError::Unknown { .. })) {
+        return None;
+    }
+    let about = index.ok().map(|index| About {
         created_unix_ns: index.created_unix_ns,
         server: index.server,
         generation: index.generation,
@@ -146,7 +173,7 @@ fn entry(history: &History, number: u64, contents: bool) -> Entry {
         pause_us: index.pause_us,
         took_us: index.took_us,
     });
-    Entry { number, about, problems: history.losses(number, contents) }
+    Some(Entry { number, about, problems })
 }
 
 fn describe(entries: &[Entry]) -> Result<String, std::fmt::Error> {
@@ -203,6 +230,7 @@ fn add(addition: &Addition) -> Result<ExitCode, Failure> {
 fn prune(pruning: &Pruning) -> Result<ExitCode, Failure> {
     let history = History::open(&pruning.dir).map_err(|error| failed(&error))?;
     let _claim = history.claim().map_err(|error| failed(&error))?;
+    history.clear_incoming();
     let pruned = history.prune(pruning.keep as usize).map_err(|error| failed(&error))?;
     say!("{} checkpoints were removed", pruned.removed.len());
     Ok(ExitCode::SUCCESS)

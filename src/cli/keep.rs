@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
+use command_fds::CommandFdExt;
 
 use super::Options;
 use super::engines::EngineArguments;
@@ -104,8 +105,8 @@ impl KeepArguments {
     ) -> Option<Result<ExitCode, Failure>> {
         let (every, dir) = (self.checkpoint_every?, self.history.as_ref()?);
         Some(History::create(dir).map_err(|error| unstarted(&error)).and_then(|history| {
-            let _claim = history.claim().map_err(|error| unstarted(&error))?;
             subscribe(options, io::stderr, io::stderr().is_terminal(), &Recorder::off());
+            let claim = history.claim().map_err(|error| unstarted(&error))?;
             let program = std::env::current_exe()
                 .map_err(|error| Failure::plain(FAILED, format!("{error}; nothing runs")))?;
             let beside = |pid: i32| {
@@ -119,6 +120,11 @@ impl KeepArguments {
                 }
                 // In a group of its own, so that Ctrl-C does not reach it before the server.
                 command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null());
+                match claim.share() {
+                    // If this supervisor is killed, no other run begins before what is being stored is stored.
+                    Ok(claim) => drop(command.preserved_fds(vec![claim])),
+                    Err(error) => tracing::warn!("{}: {error}", history.path().display()),
+                }
                 command
             };
             let stored = Stored { history: &history, options, how };
@@ -183,10 +189,12 @@ impl Past for Stored<'_> {
     }
 
     fn bring(&self, number: u64) -> Result<Brought, Unfit> {
+        // Nothing is pruned between two lives of the server.
         let image = self
             .history
             .checked_out(number)
-            .map_err(|error| Unfit { text: error.to_string(), may_pass: !error.is_of_the_image() })?;
+            .map_err(|error| Unfit { text: error.to_string(), may_pass: !error.is_of_the_image() })?
+            .image;
         // Taken pids lead to a namespace.
         let capabilities = capabilities_of_child();
         let wanted = VerifyOptions { capabilities, pids: false, ..VerifyOptions::default() };

@@ -117,9 +117,13 @@ pub(super) fn run(options: &Options, arguments: Arguments) -> Result<ExitCode, F
 fn restore(options: &Options, arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut clock = Clock::new(options, arguments.timings.as_deref())?;
     clock.watch.lap("read the arguments");
-    let image = match history::find(&arguments.dir)? {
-        Some((history, number)) => history.checked_out(number).map_err(|error| history::failed(&error))?,
-        None => open(&arguments.dir)?,
+    // Held, as nobody sees that it is needed before the process is there.
+    let (image, _held) = match history::find(&arguments.dir)? {
+        Some((history, number)) => {
+            let kept = history.checked_out(number).map_err(|error| history::failed(&error))?;
+            (kept.image, Some(kept.held))
+        }
+        None => (open(&arguments.dir)?, None),
     };
     clock.watch.lap("open the image");
     let apart = arguments.apart.decide(&image, arguments.how.is_criu());

@@ -3,15 +3,31 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
 
 use super::error::{HistoryError, failed};
 use super::folder::History;
 use super::index::{Content, Index, StoredFile};
 use super::pack::{PAGE, Pack};
-use crate::image::{Class, Image, Manifest, Partial, Users, VerifyOptions, verify};
+use crate::image::{self, Class, Image, Manifest, Partial, Users, VerifyOptions, verify};
+
+/// A checkpoint as an image within its history.
+#[derive(Debug)]
+pub struct CheckedOut {
+    /// The image.
+    pub image: Image,
+    /// Has it stay.
+    pub held: Held,
+}
+
+/// No pruning removes the image as long as this lives, even if nobody needs it yet. The kernel ends it with the process.
+#[derive(Debug)]
+#[must_use]
+pub struct Held(#[expect(dead_code, reason = "held, not read")] Flock<File>);
 
 /// How many pages are read at once.
 const PIECE: u32 = 256;
@@ -29,10 +45,10 @@ impl History {
 
     /// `last`: whether it is to be on disk, which a checkpoint of an earlier boot is in any case.
     fn write_out(&self, number: u64, target: &Path, last: bool) -> Result<PathBuf, HistoryError> {
-        let index = self.index(number)?;
         let damaged =
             |loss| HistoryError::Damaged { dir: self.path().to_owned(), number, losses: vec![loss] };
-        let packs = self.open_packs(&index).map_err(damaged)?;
+        let (index, packs) =
+            self.settled(number, |index| self.open_packs(index).map_err(|loss| vec![loss]))?;
         let manifest = Manifest::from_bytes(&index.manifest).map_err(|error| damaged(error.to_string()))?;
         let users = Users::of(target);
         if !users.is_empty() {
@@ -59,24 +75,47 @@ impl History {
     }
 
     /// A checkpoint as an image within the history, which is made if it is not there, or is not whole any more. It stays
-    /// until a later pruning that finds neither a process nor an image that needs it. It is left to the kernel to put
-    /// it on disk, as what it is made of is there.
+    /// until a later pruning that finds neither a process nor an image that needs it, nor a [`CheckedOut`] of it. It is
+    /// left to the kernel to put it on disk, as what it is made of is there.
     ///
     /// # Errors
     /// As [`History::checkout`].
-    pub fn checked_out(&self, number: u64) -> Result<Image, HistoryError> {
+    pub fn checked_out(&self, number: u64) -> Result<CheckedOut, HistoryError> {
         let path = self.checkout_path(number);
         let index = self.index(number)?;
-        let whole = |image: &Image| image.manifest().id == index.id && is_whole(image);
-        let there = || Image::open(&path).ok().filter(whole);
-        if let Some(image) = there() {
-            return Ok(image);
+        let held = || Ok(CheckedOut { held: hold(&path)?, image: Image::open(&path)? });
+        let is_whole = |it: &CheckedOut| it.image.manifest().id == index.id && is_whole(&it.image);
+        let there = || held().ok().filter(is_whole);
+        if let Some(it) = there() {
+            return Ok(it);
         }
         let _writing = self.write()?;
         // Somebody else may have had the same idea.
-        match there() {
-            Some(image) => Ok(image),
-            None => Ok(Image::open(&self.write_out(number, &path, false)?)?),
+        if let Some(it) = there() {
+            return Ok(it);
+        }
+        self.write_out(number, &path, false)?;
+        held()
+    }
+
+    /// Reads what belongs to the index of a checkpoint. What is missing is a loss only if the index is still the same
+    /// afterwards: a pruning moves or removes it first.
+    fn settled<T>(
+        &self,
+        number: u64,
+        read: impl Fn(&Index) -> Result<T, Vec<String>>,
+    ) -> Result<(Index, T), HistoryError> {
+        let mut index = self.index(number)?;
+        loop {
+            let losses = match read(&index) {
+                Ok(found) => return Ok((index, found)),
+                Err(losses) => losses,
+            };
+            let now = self.index(number)?;
+            if now == index {
+                return Err(HistoryError::Damaged { dir: self.path().to_owned(), number, losses });
+            }
+            index = now;
         }
     }
 
@@ -90,6 +129,24 @@ impl History {
         }
         Ok(packs)
     }
+}
+
+/// Has a folder stay.
+fn hold(folder: &Path) -> Result<Held, HistoryError> {
+    let failed = |source| failed("hold", folder)(source);
+    let file = File::open(folder).map_err(failed)?;
+    let held = Flock::lock(file, FlockArg::LockSharedNonblock).map_err(|(_, errno)| failed(errno.into()))?;
+    // It may have been removed, or replaced, before it was held.
+    let (own, named) = (held.metadata().map_err(failed)?, fs::metadata(folder).map_err(failed)?);
+    if (own.dev(), own.ino()) == (named.dev(), named.ino()) {
+        return Ok(Held(held));
+    }
+    Err(failed(ErrorKind::NotFound.into()))
+}
+
+/// Keeps others from a folder, unless somebody holds it.
+pub(super) fn take(folder: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(folder).ok()?, FlockArg::LockExclusiveNonblock).ok()
 }
 
 /// Whether nothing of the image itself is missing or changed, whatever it needs beside itself.
@@ -163,11 +220,18 @@ impl History {
     /// only what is needed to find it.
     #[must_use]
     pub fn losses(&self, number: u64, contents: bool) -> Vec<String> {
-        let index = match self.index(number) {
-            Ok(index) => index,
-            Err(HistoryError::Damaged { losses, .. }) => return losses,
-            Err(error) => return vec![error.to_string()],
+        let whole = |index: &Index| match self.losses_of(index, contents) {
+            losses if losses.is_empty() => Ok(()),
+            losses => Err(losses),
         };
+        match self.settled(number, whole) {
+            Ok(_) => Vec::new(),
+            Err(HistoryError::Damaged { losses, .. }) => losses,
+            Err(error) => vec![error.to_string()],
+        }
+    }
+
+    fn losses_of(&self, index: &Index, contents: bool) -> Vec<String> {
         let mut losses = Vec::new();
         if let Err(error) = Manifest::from_bytes(&index.manifest) {
             losses.push(error.to_string());
@@ -205,8 +269,9 @@ impl History {
         self.numbers().into_iter().filter(|number| self.losses(*number, false).is_empty()).collect()
     }
 
-    /// Removes what is left of an image that was not stored.
+    /// Removes what is left of an image that was not stored, or not completed by anybody who lives.
     pub fn clear_incoming(&self) {
         let _ = fs::remove_dir_all(self.incoming());
+        image::folder::sweep(&self.incoming());
     }
 }

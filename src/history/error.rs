@@ -35,6 +35,12 @@ pub enum HistoryError {
         /// Its permissions.
         mode: u32,
     },
+    /// No server can be asked to write there: a request is one line.
+    #[error("{} has a line break in its path", dir.display())]
+    LineBreak {
+        /// As given.
+        dir: PathBuf,
+    },
     /// Another process writes to it.
     #[error("{} is in use by {by}; nothing was changed", dir.display())]
     InUse {
@@ -129,7 +135,7 @@ impl HistoryError {
             Self::Damaged { dir, .. } => {
                 format!("see which ones are whole: defrost history '{}' --check", dir.display())
             }
-            Self::Needed { .. } => "name another folder".into(),
+            Self::Needed { .. } | Self::LineBreak { .. } => "name another folder".into(),
             Self::Changed { .. } => "make a new checkpoint".into(),
             Self::Image(error) => return error.hint(),
             Self::Flatten(error) => return error.hint(),
@@ -137,6 +143,11 @@ impl HistoryError {
             Self::Record(error) => error.hint().into(),
             Self::Io { source, path, .. } if is_full(source) => {
                 format!("free some space on the file system of '{}'", path.display())
+            }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "do it as the owner of the history; who may read it can write a checkpoint elsewhere: \
+                 defrost history checkout DIR@N OUT"
+                    .into()
             }
             Self::Io { .. } => return None,
         })

@@ -14,13 +14,17 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
-use nix::unistd::geteuid;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, geteuid};
 use tempfile::NamedTempFile;
 
 use super::error::{HistoryError, failed};
@@ -37,6 +41,8 @@ const DIGESTS_END: &str = ".digests";
 const TEMPORARY: &str = ".writing-";
 /// What the folders of checkouts begin with.
 const CHECKOUT: &str = ".checkout-";
+/// The numbers of checkpoints and packs. There is always one more; no history comes near.
+const NUMBERS: Range<u64> = 1..u64::MAX / 2;
 /// How long another process may take to store or prune.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two attempts.
@@ -48,11 +54,22 @@ pub struct History {
     dir: PathBuf,
 }
 
-/// The right to be the run that adds to a history. It ends with this value, and with the process.
+/// The right to be the run that adds to a history. It ends with this value, and with the last process that has it.
 #[derive(Debug)]
 #[must_use]
 pub struct Claim {
-    _lock: Flock<File>,
+    lock: Flock<File>,
+}
+
+impl Claim {
+    /// For a process that stores for this run. While it has this open, and nobody drops the claim itself, no other run
+    /// begins: what it has begun to store belongs to this one, even if that has been killed.
+    ///
+    /// # Errors
+    /// The kernel's own: there are too many descriptors.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.lock.as_fd().try_clone_to_owned()
+    }
 }
 
 /// The right to change files of a history.
@@ -74,19 +91,29 @@ impl History {
             }
             other => other.map_err(failed("open", dir))?,
         };
-        if !meta.is_dir() || !full.join(LOCK_NAME).exists() {
-            return Err(HistoryError::NotHistory { dir: dir.into() });
+        if meta.is_dir() {
+            let history = Self { dir: full };
+            // Nothing is missed later by who may list it now.
+            fs::read_dir(&history.dir).map_err(failed("list", dir))?;
+            // A copy may have been made of what is stored only.
+            if history.dir.join(LOCK_NAME).exists() || !history.numbers().is_empty() {
+                private(&history.dir, &meta)?;
+                return Ok(history);
+            }
         }
-        private(&full, &meta)?;
-        Ok(Self { dir: full })
+        Err(HistoryError::NotHistory { dir: dir.into() })
     }
 
     /// Opens the history in this folder, or begins one there, readable by the owner only. The folder may be there
     /// if it is empty.
     ///
     /// # Errors
-    /// As [`History::open`].
+    /// As [`History::open`], and [`HistoryError::LineBreak`].
     pub fn create(dir: &Path) -> Result<Self, HistoryError> {
+        let full = std::path::absolute(dir).map_err(failed("open", dir))?;
+        if full.as_os_str().as_encoded_bytes().contains(&b'\n') {
+            return Err(HistoryError::LineBreak { dir: dir.into() });
+        }
         match Self::open(dir) {
             Err(HistoryError::Missing { .. }) => {
                 DirBuilder::new().mode(0o700).create(dir).map_err(failed("create", dir))?;
@@ -110,47 +137,52 @@ impl History {
         self.dir.join(EVENTS)
     }
 
-    /// Makes this process the one that the history belongs to.
+    /// Makes this process the one that the history belongs to. What a run that was killed has begun to store is waited
+    /// for, up to a minute.
     ///
     /// # Errors
     /// [`HistoryError::InUse`], and `Io`.
     pub fn claim(&self) -> Result<Claim, HistoryError> {
         let path = self.dir.join(LOCK_NAME);
-        let mut file = open_lock(&path)?;
+        let file = open_lock(&path)?;
         let mut known = String::new();
         let _ = (&file).take(32).read_to_string(&mut known);
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                file = lock.try_clone().map_err(failed("open", &path))?;
-                let text = std::process::id().to_string();
-                // For the message above; a full disk is no reason not to go on.
-                let _ = file
-                    .set_len(0)
-                    .and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0));
-                Ok(Claim { _lock: lock })
-            }
-            Err(_) => {
-                let by =
-                    known.trim().parse::<u32>().map_or("another run".into(), |pid| format!("process {pid}"));
-                Err(HistoryError::InUse { dir: self.dir.clone(), by })
-            }
+        let owner = known.trim().parse::<i32>().ok().map(Pid::from_raw);
+        let has_ended = owner.is_some_and(|pid| kill(pid, None) == Err(Errno::ESRCH));
+        if has_ended {
+            tracing::debug!("waiting for what process {known} has left behind");
         }
+        let lock = self.locked(file, if has_ended { PATIENCE } else { Duration::ZERO }, || match owner {
+            Some(pid) if has_ended => format!("what process {pid}, which has ended, has left behind"),
+            Some(pid) => format!("process {pid}"),
+            None => "another run".to_owned(),
+        })?;
+        // For the message above; a full disk is no reason not to go on.
+        let text = std::process::id().to_string();
+        let _ = lock.set_len(0).and_then(|()| FileExt::write_all_at(&*lock, text.as_bytes(), 0));
+        Ok(Claim { lock })
     }
 
     /// Waits until nobody else changes files here, then sweeps what killed writers have left.
     pub(super) fn write(&self) -> Result<Writing, HistoryError> {
-        let path = self.dir.join(WRITING_NAME);
-        let mut file = open_lock(&path)?;
-        let deadline = Instant::now() + PATIENCE;
+        let file = open_lock(&self.dir.join(WRITING_NAME))?;
+        let lock = self.locked(file, PATIENCE, || "somebody who stores or prunes".to_owned())?;
+        self.sweep();
+        Ok(Writing { _lock: lock })
+    }
+
+    fn locked(
+        &self,
+        mut file: File,
+        patience: Duration,
+        by: impl FnOnce() -> String,
+    ) -> Result<Flock<File>, HistoryError> {
+        let deadline = Instant::now() + patience;
         loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => {
-                    self.sweep();
-                    return Ok(Writing { _lock: lock });
-                }
-                Err(_) if Instant::now() > deadline => {
-                    let by = "somebody who stores or prunes".into();
-                    return Err(HistoryError::InUse { dir: self.dir.clone(), by });
+                Ok(lock) => return Ok(lock),
+                Err(_) if Instant::now() >= deadline => {
+                    return Err(HistoryError::InUse { dir: self.dir.clone(), by: by() });
                 }
                 Err((back, _)) => file = back,
             }
@@ -187,7 +219,7 @@ impl History {
             .names()
             .iter()
             .filter_map(|name| part(name)?.parse().ok())
-            .filter(|number| *number > 0)
+            .filter(|number| NUMBERS.contains(number))
             .collect();
         numbers.sort_unstable();
         numbers.dedup();

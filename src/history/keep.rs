@@ -27,6 +27,9 @@ const COMPLETED: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(10);
 /// After this many failures in a row it is told loudly.
 const LOUD: u32 = 3;
+/// A server that has no first checkpoint after this time, or after an interval if that is longer, may never have one:
+/// this is told once.
+const UNPROTECTED: Duration = Duration::from_secs(10);
 
 /// What is kept of which server.
 #[derive(Debug)]
@@ -108,7 +111,9 @@ impl Keep {
     pub fn run(&self, stop: &AtomicBool, tell: &mut dyn FnMut(Draft)) {
         let mut failures = 0;
         let mut was_there = false;
-        let (mut schedule, mut next) = self.schedule(Instant::now());
+        let start = Instant::now();
+        let mut doubtful = Some(start + self.every.max(UNPROTECTED));
+        let (mut schedule, mut next) = self.schedule(start);
         while self.sleep(next, stop) {
             let begun = Instant::now();
             let made = self.once(stop);
@@ -129,6 +134,10 @@ impl Keep {
                 Err(error) if error.is_early() && !was_there => {
                     tracing::debug!("no checkpoint yet: {error}");
                     next = schedule.not_yet(now);
+                    if doubtful.take_if(|doubtful| now > *doubtful).is_some() {
+                        tell(none(&error, 1, now - start));
+                        tell_unprotected(&error);
+                    }
                 }
                 // The server has ended, and is about to be restored.
                 Err(error) if stop.load(Ordering::Relaxed) => {
@@ -144,6 +153,8 @@ impl Keep {
                 }
             }
         }
+        // As large as the server, perhaps.
+        self.history.clear_incoming();
     }
 
     /// How this life of the server begins, by what there is of earlier ones.
@@ -287,6 +298,11 @@ impl Keep {
             );
         }
     }
+}
+
+fn tell_unprotected(error: &KeepError) {
+    let hint = error.hint().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+    tracing::warn!("no checkpoint yet: {error}{hint}; the server is unprotected as long as that is so");
 }
 
 fn event(ok: bool, took: Duration) -> Draft {

@@ -30,6 +30,7 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+pub use checkout::{CheckedOut, Held};
 pub use error::HistoryError;
 pub use folder::{Claim, History};
 pub use index::Index;

@@ -5,11 +5,12 @@
 //! the other, so that one page more shifts all that follow; of two checkpoints of an idle server 2 % of the pages
 //! differ, and nearly all pieces of 16 KiB. This module must not know what the pages are.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
@@ -57,13 +58,16 @@ impl Pack {
     pub(super) fn open(dir: &Path, pack: u64) -> Result<Self, String> {
         let table = Table::read(dir, pack)?;
         let name = pack_name(pack);
-        let data = File::open(dir.join(&name)).map_err(|error| format!("{name}: {error}"))?;
-        let length = data.metadata().map_err(|error| format!("{name}: {error}"))?.len();
+        // O_NONBLOCK: a FIFO of that name must not hold us.
+        let data = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(dir.join(&name));
+        let data = data.map_err(|error| format!("{name}: {error}"))?;
+        let meta = data.metadata().map_err(|error| format!("{name}: {error}"))?;
         let expected = (table.digests.len() * PAGE) as u64;
-        if length == expected {
-            return Ok(Self { name, data, table });
+        match meta.len() {
+            _ if !meta.is_file() => Err(format!("{name} is no regular file")),
+            length if length != expected => Err(format!("{name} has {length} bytes, {expected} expected")),
+            _ => Ok(Self { name, data, table }),
         }
-        Err(format!("{name} has {length} bytes, {expected} expected"))
     }
 
     /// Fills the buffer with as many pages as it holds, from this one on; each has the right hash.

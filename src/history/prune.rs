@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 
+use super::checkout;
 use super::error::{HistoryError, failed};
 use super::folder::History;
 use super::index::{Content, Index, Place, push};
@@ -52,7 +53,10 @@ impl History {
     /// Removes plain images of checkpoints, but for this one's and those that somebody needs.
     pub fn clear_checkouts(&self, but: Option<u64>) {
         for number in self.checkouts().into_iter().filter(|number| Some(*number) != but) {
-            match image::remove(&self.checkout_path(number), false) {
+            let path = self.checkout_path(number);
+            // Whoever restores it at this moment does not need it yet.
+            let Some(_taken) = checkout::take(&path) else { continue };
+            match image::remove(&path, false) {
                 Ok(_) | Err(image::RemoveError::Needed { .. }) => {}
                 Err(error) => tracing::warn!("{}: {error}", self.path().display()),
             }

@@ -1,6 +1,8 @@
 //! `DIR@N`: a checkpoint of a history, as a command names it.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::error::HistoryError;
@@ -39,10 +41,14 @@ impl Spec {
     /// # Errors
     /// [`HistoryError::Unparsable`] if what stands before the `@` is a history, and behind it no number.
     pub fn parse(path: &Path) -> Result<Option<Self>, HistoryError> {
-        let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
-        let Some((dir, which)) = text.rsplit_once('@').filter(|(_, which)| !which.contains('/')) else {
+        if path.exists() {
             return Ok(None);
-        };
+        }
+        let bytes = path.as_os_str().as_bytes();
+        let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return Ok(None) };
+        // What is no text is no number.
+        let (dir, which) = (Path::new(OsStr::from_bytes(&bytes[..at])), str::from_utf8(&bytes[at + 1..]));
+        let Some(which) = which.ok().filter(|which| !which.contains('/')) else { return Ok(None) };
         let digits =
             |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
         let which = match which.strip_prefix('-') {
@@ -51,8 +57,8 @@ impl Spec {
         };
         match which {
             Some(which) => Ok(Some(Self { dir: dir.into(), which })),
-            None if History::open(Path::new(dir)).is_ok() => {
-                Err(HistoryError::Unparsable { text: text.to_owned() })
+            None if History::open(dir).is_ok() => {
+                Err(HistoryError::Unparsable { text: path.display().to_string() })
             }
             None => Ok(None),
         }
@@ -91,6 +97,8 @@ mod tests {
         for other in ["h", "/a@3/h", "h@", "h@x", "h@-0", "h@--1", "h@+1", "h@1.5"] {
             assert_eq!(parsed(other), None, "{other}");
         }
+        let raw = Spec::parse(Path::new(OsStr::from_bytes(b"\xff@-1"))).unwrap().unwrap();
+        assert_eq!((raw.dir.as_os_str().as_bytes(), raw.which), (&b"\xff"[..], Which::Back(1)));
         let dir = tempfile::tempdir().unwrap();
         let there = dir.path().join("img@1");
         std::fs::create_dir(&there).unwrap();

@@ -1,10 +1,13 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
-use super::pack::PAGE;
+use super::pack::{PAGE, Pack};
 use super::*;
 use crate::image::digest::Digest;
 use crate::image::machine::Machine;
@@ -156,6 +159,12 @@ fn each_loss_is_named_and_the_rest_is_usable() {
     bytes[30] ^= 1;
     fs::write(&index, bytes).unwrap();
     assert!(scene.history.losses(4, false)[0].contains("00000004.checkpoint: record has checksum"));
+    // No number comes after this one, and nobody ever writes to that FIFO.
+    fs::write(scene.history.index_path(u64::MAX), "").unwrap();
+    let fifo = scene.history.path().join("00000009.pack");
+    mkfifo(&fifo, Mode::from_bits_truncate(0o600)).unwrap();
+    fs::copy(&scene.files(".digests")[0], fifo.with_extension("digests")).unwrap();
+    assert!(Pack::open(scene.history.path(), 9).is_err());
     scene.add(&[1, 2, 3, 4, 5]);
     assert_eq!(scene.pages(6), [1, 2, 3, 4, 5]);
     scene.history.prune(1).unwrap();
@@ -169,11 +178,19 @@ fn what_is_no_history_is_told_apart() {
     assert!(matches!(History::open(&path.join("none")), Err(HistoryError::Missing { .. })));
     assert!(matches!(History::open(path), Err(HistoryError::NotHistory { .. })));
     assert!(matches!(History::create(path), Err(HistoryError::NotHistory { .. })));
+    assert!(matches!(History::create(&path.join("a\nb")), Err(HistoryError::LineBreak { .. })));
     let claim = scene.history.claim().unwrap();
     let error = scene.history.claim().unwrap_err();
     assert!(error.to_string().contains(&format!("is in use by process {}", std::process::id())), "{error}");
     drop(claim);
     drop(scene.history.claim().unwrap());
+    // A copy of what is stored only.
+    scene.add(&[1]);
+    fs::remove_file(scene.history.path().join("history.lock")).unwrap();
+    drop(History::create(scene.history.path()).unwrap().claim().unwrap());
+    scene.history.prune(1).unwrap();
+    fs::remove_file(scene.history.index_path(1)).unwrap();
+    fs::remove_file(&scene.files(".pack")[0]).unwrap();
     let image = scene.image(&[1]);
     fs::write(image.join("inventory.img"), "something").unwrap();
     assert!(matches!(scene.history.add(&image), Err(HistoryError::Changed { .. })));
@@ -188,13 +205,13 @@ fn a_checkout_within_the_history_is_used_again_and_pruned() {
     for pages in [[1, 2], [1, 3]] {
         scene.add(&pages);
     }
-    let first = scene.history.checked_out(1).unwrap();
+    let first = scene.history.checked_out(1).unwrap().image;
     let mark = first.path().join("working-set");
     fs::write(&mark, "mark").unwrap();
-    scene.history.checked_out(1).unwrap();
+    drop(scene.history.checked_out(1).unwrap());
     assert!(mark.exists(), "it was made again");
     fs::write(first.path().join("inventory.img"), "damaged").unwrap();
-    scene.history.checked_out(1).unwrap();
+    drop(scene.history.checked_out(1).unwrap());
     assert!(!mark.exists(), "it was damaged, and not made again");
     // What was left to the kernel to write is not trusted once the host was started anew.
     let (first, manifest) = (first.path(), Image::open(first.path()).unwrap().manifest().clone());
@@ -202,7 +219,8 @@ fn a_checkout_within_the_history_is_used_again_and_pruned() {
     let machine = Machine { boot_id: "another".into(), ..manifest.machine.clone() };
     fs::write(first.join(MANIFEST_NAME), Manifest { machine, ..manifest }.to_bytes().unwrap()).unwrap();
     fs::write(&mark, "mark").unwrap();
-    assert!(!scene.history.checked_out(1).unwrap().manifest().durable);
+    let first = scene.history.checked_out(1).unwrap();
+    assert!(!first.image.manifest().durable);
     assert!(!mark.exists(), "it was not made again");
     assert!(
         Image::open(&scene.history.checkout(1, &scene.folder.path().join("out")).unwrap())
@@ -210,8 +228,41 @@ fn a_checkout_within_the_history_is_used_again_and_pruned() {
             .manifest()
             .durable
     );
-    scene.history.checked_out(2).unwrap();
-    scene.history.prune(5).unwrap();
+    drop(scene.history.checked_out(2).unwrap());
     let there = |number| Path::exists(&scene.history.checkout_path(number));
+    scene.history.prune(5).unwrap();
+    assert_eq!((there(1), there(2)), (true, true), "somebody is about to restore the first");
+    drop(first);
+    scene.history.prune(5).unwrap();
     assert_eq!((there(1), there(2)), (false, true));
+}
+
+#[test]
+fn what_is_pruned_meanwhile_is_no_loss() {
+    let scene = Scene::new();
+    let at = |number: u32| -> Vec<u32> { (0..100).map(|page| page + number * 30).collect() };
+    scene.add(&at(0));
+    let (done, mut looks) = (AtomicBool::new(false), 0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for number in 1..150 {
+                scene.add(&at(number));
+                scene.history.prune(2).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let out = scene.folder.path().join("out");
+        while !done.load(Ordering::Relaxed) {
+            for number in scene.history.numbers() {
+                let losses = scene.history.losses(number, true);
+                let gone = matches!(scene.history.index(number), Err(HistoryError::Unknown { .. }));
+                assert!(losses.is_empty() || gone, "{number}: {losses:?}");
+                match scene.history.checkout(number, &out) {
+                    Ok(_) | Err(HistoryError::Unknown { .. }) => looks += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+    assert!(looks > 20, "{looks} looks only");
 }

@@ -168,6 +168,13 @@ impl Partial {
     }
 }
 
+/// Removes the partial folders of this target that nobody works on, as the next [`Partial::create`] would.
+pub fn sweep(target: &Path) {
+    if let Ok(target) = Target::resolve(target) {
+        stale::sweep(&target);
+    }
+}
+
 /// A new folder beside the target, of a name that is swept once nobody works on it.
 fn temporary(target: &Target) -> Result<PathBuf, FolderError> {
     let prefix = target.sibling(".", &format!(".partial-{}-", std::process::id()));
