@@ -8,11 +8,13 @@ mod support;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
+use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use support::host::DEFROST;
-use support::process::gone;
+use support::process::{Running, gone};
 use support::server::NAME;
 use support::{Host, Server, until};
 
@@ -150,4 +152,78 @@ fn a_checkpoint_that_does_not_come_back_is_recorded() {
     assert!(said.contains("last crash: ") && said.contains("it was started cold"), "{said}");
     server.process.signal(Signal::SIGTERM);
     server.process.ended();
+}
+
+#[test]
+fn what_is_damaged_in_the_history_comes_back_where_its_image_is_whole() {
+    let name = "what_is_damaged_in_the_history_comes_back_where_its_image_is_whole";
+    let Some(host) = Host::for_test(name) else { return };
+    let mut server = start(&host, "6s");
+    told(&host, "history.checkpoint");
+    fs::File::options().write(true).open(host.path("history/00000001.pack")).unwrap().set_len(100).unwrap();
+    server.signal(Signal::SIGKILL);
+    told(&host, "supervise.restored");
+    assert!(named(&recorded(&host), "supervise.cold").is_empty());
+    server.process.signal(Signal::SIGTERM);
+    assert_eq!(server.process.ended().code(), Some(0));
+    gone(server.pid);
+}
+
+#[test]
+fn a_run_begins_after_what_a_killed_one_stores() {
+    let Some(host) = Host::for_test("a_run_begins_after_what_a_killed_one_stores") else { return };
+    let mut first = start(&host, "2s");
+    // Nothing can be stored until this is dropped.
+    let file =
+        fs::File::options().create(true).append(true).open(host.path("history/history.writing")).unwrap();
+    let writing = Flock::lock(file, FlockArg::LockExclusive).unwrap();
+    until("an image", || host.path("history/.incoming/defrost.manifest").exists());
+    first.process.signal(Signal::SIGKILL);
+    first.process.ended();
+    gone(first.pid);
+    let run = ["run", "--history", "history", "--checkpoint-every", "6s", "--", "touch", "started"];
+    let mut second = Running::start(host.defrost(run).stderr(Stdio::null()));
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(second.has_ended().is_none() && !host.path("started").exists(), "two runs have one history");
+    drop(writing);
+    assert_eq!(second.ended().code(), Some(0));
+    assert!(host.path("started").exists());
+    let listed = host.run(["history", "history", "--check"]).worked();
+    assert!(listed.starts_with("     1 "), "what was begun is stored: {listed}");
+}
+
+#[test]
+fn an_end_that_is_asked_for_while_nothing_runs_is_no_crash() {
+    let name = "an_end_that_is_asked_for_while_nothing_runs_is_no_crash";
+    let Some(host) = Host::for_test(name) else { return };
+    let run = ["run", "--history", "history", "--checkpoint-every", "6s", "--on-crash", "restore", "--"];
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let _ = fs::remove_file(host.path("tries"));
+        let script = ["sh", "-c", "echo x >> tries; exit 7"];
+        let mut loops = Running::start(host.defrost(run.into_iter().chain(script)).stderr(Stdio::null()));
+        // The pause after the sixth is 3.2 s long.
+        until("six crashes", || fs::read_to_string(host.path("tries")).is_ok_and(|tries| tries.len() >= 12));
+        std::thread::sleep(Duration::from_millis(300));
+        loops.signal(signal);
+        assert_eq!(loops.ended().code(), Some(0), "{signal}");
+        assert_eq!(fs::read_to_string(host.path("tries")).unwrap().len(), 12, "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_checkpointed_is_told_to_be_unprotected() {
+    let name = "a_command_that_cannot_be_checkpointed_is_told_to_be_unprotected";
+    let Some(host) = Host::for_test(name) else { return };
+    let run = ["run", "--history", "history", "--checkpoint-every", "500ms", "--", "sleep", "1234"];
+    let log = || fs::read_to_string(host.path("log")).unwrap();
+    let mut run = Running::start(host.defrost(run).stderr(fs::File::create(host.path("log")).unwrap()));
+    told(&host, "history.checkpoint");
+    let events = recorded(&host);
+    let none = &named(&events, "history.checkpoint")[0];
+    assert_eq!(none["ok"], false, "{none}");
+    assert!(none["message"].as_str().unwrap().contains("has no control socket"), "{none}");
+    until("word of it", || log().contains("unprotected"));
+    assert!(log().contains("hint: have it use the defrost library"), "{}", log());
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.ended().code(), Some(128 + 15));
 }

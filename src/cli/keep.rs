@@ -54,8 +54,9 @@ pub(super) struct KeepArguments {
     /// DIR` tells of each crash and what came back
     #[arg(long, value_enum, default_value_t = OnCrash::End, requires_if("restore", "history"))]
     on_crash: OnCrash,
-    /// So many crashes in a row, with no new checkpoint in between, lead to a cold start; after as many cold starts
-    /// it stays ended
+    /// So many crashes in a row, with no new checkpoint in between, lead to a cold start, and so does one more failure
+    /// of its own than this within a minute, as by then it may fail by what it remembers; SIGKILL is none. After as many
+    /// cold starts it stays ended
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     crash_limit: u32,
 }
@@ -184,8 +185,9 @@ struct Stored<'a> {
 }
 
 impl Past for Stored<'_> {
-    fn complete(&self) -> Vec<u64> {
-        self.history.complete()
+    /// What of these is lost is told when it should come back; its image may still be there.
+    fn numbers(&self) -> Vec<u64> {
+        self.history.numbers()
     }
 
     fn bring(&self, number: u64) -> Result<Brought, Unfit> {

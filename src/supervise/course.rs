@@ -2,13 +2,16 @@
 //!
 //! It decides only, from numbers.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 /// The pause before the second try; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// As many failures of its own as may be in a row may be within this time, whatever checkpoints there are in between:
+/// a server that fails again soon after each return may have what it fails by in its memory.
+const WINDOW: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,23 +38,44 @@ pub(super) struct Course {
     newest: u64,
     /// Those that could not be restored.
     failed: BTreeSet<u64>,
+    /// When it failed by itself, since it was last started cold, the last ones.
+    recent: VecDeque<Instant>,
+    /// Whether it had run for longer than the window when it crashed.
+    steady: bool,
 }
 
 impl Course {
     /// `limit` crashes in a row lead to a cold start; checkpoints up to `floor` were there before.
     pub(super) fn new(limit: u32, floor: u64) -> Self {
-        Self { limit, row: 0, colds: 0, floor, newest: floor, failed: BTreeSet::new() }
+        let (failed, recent) = (BTreeSet::new(), VecDeque::new());
+        Self { limit, row: 0, colds: 0, floor, newest: floor, failed, recent, steady: true }
+    }
+
+    /// It has crashed at this moment, after it ran for so long; by itself, or because somebody killed it, which says
+    /// nothing of its state.
+    pub(super) fn crashed(&mut self, at: Instant, ran: Duration, by_itself: bool) {
+        self.steady = ran >= WINDOW;
+        self.recent.retain(|then| at.saturating_duration_since(*then) < WINDOW);
+        if by_itself {
+            self.recent.push_back(at);
+        }
+    }
+
+    /// Whether it fails again and again in what comes back.
+    fn is_hopeless(&self) -> bool {
+        self.recent.len() > self.limit as usize
     }
 
     /// A crash, or a step that failed: what to do, and after how long. `complete` are the numbers of the
     /// checkpoints there are.
     pub(super) fn next(&mut self, complete: &[u64]) -> (Step, Duration) {
         self.learn(complete);
-        let pause = pause(self.row);
+        // Where it fails after each cold start, checkpoints do not make it try faster.
+        let pause = pause(self.row.max(self.colds));
         self.row += 1;
         let usable =
             complete.iter().filter(|number| **number > self.floor && !self.failed.contains(number)).max();
-        if let Some(number) = usable.filter(|_| self.row <= self.limit) {
+        if let Some(number) = usable.filter(|_| self.row <= self.limit && !self.is_hopeless()) {
             return (Step::Restore(*number), pause);
         }
         if self.colds >= self.limit {
@@ -59,14 +83,18 @@ impl Course {
         }
         self.colds += 1;
         self.floor = self.newest;
+        self.recent.clear();
         (Step::Cold, pause)
     }
 
-    /// Counts anew if one of these checkpoints is new.
+    /// Counts anew if one of these checkpoints is new; the cold starts too, unless they keep failing.
     pub(super) fn learn(&mut self, complete: &[u64]) {
         let newest = complete.iter().copied().max().unwrap_or(0);
         if newest > self.newest {
-            (self.row, self.colds) = (0, 0);
+            self.row = 0;
+            if self.steady || self.recent.is_empty() {
+                self.colds = 0;
+            }
             self.newest = newest;
         }
     }
@@ -113,6 +141,43 @@ mod tests {
         let mut course = Course::new(2, 0);
         for number in 1..20 {
             assert_eq!(course.next(&[number]), (Step::Restore(number), Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_state_that_fails_again_and_again_is_left_for_a_cold_start() {
+        let short = Duration::from_millis(1500);
+        let mut course = Course::new(2, 0);
+        let (start, mut number) = (Instant::now(), 0);
+        let mut crash = |course: &mut Course, at: Duration, by_itself: bool| {
+            number += 1;
+            course.crashed(start + at, short, by_itself);
+            (course.next(&[number]).0, number)
+        };
+        // Killed by others, it comes back however often.
+        for turn in 0..20 {
+            let (step, last) = crash(&mut course, short * turn, false);
+            assert_eq!(step, Step::Restore(last));
+        }
+        // By itself, with a new checkpoint each time: two come back, the third does not.
+        let mut at = short * 20;
+        for cold in 0..2 {
+            for _ in 0..2 {
+                let (step, last) = crash(&mut course, at, true);
+                assert_eq!(step, Step::Restore(last), "{cold}");
+                at += short;
+            }
+            assert_eq!(crash(&mut course, at, true).0, Step::Cold, "{cold}");
+            at += short;
+        }
+        // Neither does it help to begin anew for ever.
+        assert!((0..3).map(|_| crash(&mut course, at, true).0).any(|step| step == Step::End));
+
+        // Rarely, it is another matter.
+        let mut course = Course::new(2, 0);
+        for turn in 0..20 {
+            let (step, last) = crash(&mut course, WINDOW * turn / 2, true);
+            assert_eq!(step, Step::Restore(last), "{turn}");
         }
     }
 

@@ -27,8 +27,8 @@ const RESTORE: Duration = Duration::from_secs(60);
 
 /// The checkpoints of the server that runs.
 pub trait Past {
-    /// The numbers of those that are complete, as far as one can see.
-    fn complete(&self) -> Vec<u64>;
+    /// The numbers of those that there are.
+    fn numbers(&self) -> Vec<u64>;
 
     /// One of them, and what restores it.
     ///
@@ -64,7 +64,8 @@ pub struct Lasting<'a> {
     pub beside: &'a dyn Fn(i32) -> Command,
     /// Where it comes back from when it dies by a signal or an error; none to leave it ended.
     pub past: Option<&'a dyn Past>,
-    /// So many crashes in a row, with no new checkpoint between them, lead to a cold start; as many cold starts end it.
+    /// So many crashes in a row, with no new checkpoint between them, lead to a cold start, and so many failures of its
+    /// own within a minute; as many cold starts end it.
     pub limit: u32,
     /// Is told what happens, as it happens. It must neither fail nor wait for long.
     pub tell: &'a dyn Fn(Draft),
@@ -77,7 +78,8 @@ impl std::fmt::Debug for Lasting<'_> {
 }
 
 /// Starts the program, and attends it and what comes back of it until one ends that is not to come back: by its own
-/// exit with 0, by a checkpoint, after a signal that asked this process to end it, or for crashing too often. The
+/// exit with 0, by a checkpoint, after a signal that asked this process to end it, or for crashing too often. If that
+/// signal comes while nothing runs, it has ended with 0. The
 /// caller must have one thread.
 ///
 /// # Errors
@@ -92,7 +94,7 @@ fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
     become_subreaper()?;
     pass_low_pids()?;
     let mut signals = Signals::watch()?;
-    let floor = lasting.past.and_then(|past| past.complete().last().copied()).unwrap_or(0);
+    let floor = lasting.past.and_then(|past| past.numbers().last().copied()).unwrap_or(0);
     let mut course = Course::new(lasting.limit, floor);
     let mut server = Server::Beside(start(launch)?);
     (lasting.tell)(told::start(server.pid()));
@@ -106,15 +108,18 @@ fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
         let ran = since.elapsed().saturating_sub(at.elapsed());
         let at = SystemTime::now().checked_sub(at.elapsed()).unwrap_or_else(SystemTime::now);
         let crash = Crash { ending, pid, at, ran };
+        course.crashed(Instant::now(), ran, ending != Ending::Signaled(Signal::SIGKILL));
         if let Some(past) = lasting.past {
-            course.learn(&past.complete());
+            course.learn(&past.numbers());
         }
         (lasting.tell)(told::crash(&crash, course.row() + 1));
         let Some(past) = lasting.past else { return Ok(ending) };
         let again = Again { launch, past, tell: lasting.tell, crash };
         match again.start(&mut signals, &mut course)? {
-            Some(again) => server = again,
-            None => return Ok(ending),
+            Start::Runs(again) => server = again,
+            Start::Failed => return Ok(ending),
+            // There was nothing left to end.
+            Start::AskedToEnd => return Ok(Ending::Exited(0)),
         }
     }
 }
@@ -127,35 +132,43 @@ struct Again<'a> {
     crash: Crash,
 }
 
+/// What came of it.
+enum Start {
+    Runs(Server),
+    /// It has crashed too often, and stays ended.
+    Failed,
+    /// This process was asked to end.
+    AskedToEnd,
+}
+
 impl Again<'_> {
-    /// Tries until it runs; none if it is to stay ended.
-    fn start(&self, signals: &mut Signals, course: &mut Course) -> Result<Option<Server>, RunError> {
+    /// Tries until it runs, or is to stay ended.
+    fn start(&self, signals: &mut Signals, course: &mut Course) -> Result<Start, RunError> {
         loop {
-            let (step, pause) = course.next(&self.past.complete());
-            rest(signals, pause)?;
-            if signals.asked_to_end() {
-                return Ok(None);
+            let (step, pause) = course.next(&self.past.numbers());
+            if rest(signals, pause)? {
+                return Ok(Start::AskedToEnd);
             }
             match step {
                 Step::End => {
                     let row = course.row();
                     tracing::error!("it has crashed {row} times in a row, and stays ended");
                     (self.tell)(told::gave_up(row));
-                    return Ok(None);
+                    return Ok(Start::Failed);
                 }
                 Step::Cold => {
                     tracing::warn!("starting cold: there is no checkpoint that helps");
                     let started = start(self.launch);
                     (self.tell)(told::cold(pause, started.as_ref().map(Supervised::pid)));
                     match started {
-                        Ok(supervised) => return Ok(Some(Server::Beside(supervised))),
+                        Ok(supervised) => return Ok(Start::Runs(Server::Beside(supervised))),
                         Err(error) => tracing::error!("{error}"),
                     }
                 }
                 Step::Restore(number) => {
                     let begun = Instant::now();
                     match self.restore(signals, number, pause) {
-                        Ok(server) => return Ok(Some(server)),
+                        Ok(server) => return Ok(Start::Runs(server)),
                         Err(Unfit { text, may_pass }) => {
                             tracing::error!("checkpoint {number} does not come back: {text}");
                             (self.tell)(told::unfit(number, may_pass, begun.elapsed(), &text));
@@ -199,14 +212,18 @@ impl Again<'_> {
     }
 }
 
-/// Waits this long, or until it is asked to end.
-fn rest(signals: &mut Signals, pause: Duration) -> io::Result<()> {
+/// Waits this long, or until it is asked to end, which it tells. There is no server that could take SIGHUP or SIGQUIT
+/// for anything else.
+fn rest(signals: &mut Signals, pause: Duration) -> io::Result<bool> {
     let until = Instant::now() + pause;
     loop {
-        signals.arrived();
+        let ends = |signal: &Signal| matches!(signal, Signal::SIGHUP | Signal::SIGQUIT);
+        if signals.arrived().iter().any(ends) || signals.asked_to_end() {
+            return Ok(true);
+        }
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || signals.asked_to_end() {
-            return Ok(());
+        if left.is_zero() {
+            return Ok(false);
         }
         wait_for(&[signals.as_fd()], Some(left))?;
     }
