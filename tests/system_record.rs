@@ -55,6 +55,10 @@ fn a_crash_and_what_came_back_are_recorded() {
     server.signal(Signal::SIGKILL);
     told(&host, "supervise.restored");
     let events = recorded(&host);
+    let at = |name: &str| events.iter().find(|event| event["name"] == name).unwrap()["unix_ns"].as_u64();
+    let down = at("supervise.restored").unwrap() - at("supervise.crash").unwrap();
+    let took = named(&events, "supervise.restored")[0]["took_us"].as_u64().unwrap() * 1000;
+    assert!(down >= took, "it crashed before it was restored: {down} {took}");
     assert_eq!(named(&events, "supervise.start")[0]["pid"], pid);
     let crash = &named(&events, "supervise.crash")[0];
     assert_eq!((&crash["signal"], &crash["pid"], &crash["row"]), (&"SIGKILL".into(), &pid.into(), &1.into()));

@@ -203,7 +203,12 @@ fn after_a_crash_it_comes_back_though_its_pid_is_taken() {
     assert!(log.contains(&held) && log.contains("in a pid namespace of its own"), "{log}");
     let outside = contained(supervisor).expect("it is in a namespace");
     assert!(log.contains(&format!("is back as process {outside} ")), "{log}");
-    assert!(kept.host.run(["status", NAME]).worked().contains("generation "));
+    let seen = format!("pid {outside} ({pid} in its own namespace), ready");
+    let status = kept.host.run(["status", NAME]).worked();
+    assert!(status.contains(&seen), "{status}");
+    let status = kept.host.run(["status", NAME, "--json"]).worked();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["pid"], &status["pid_inside"]), (&outside.into(), &pid.into()));
 
     // It is checkpointed there too, and comes back from that, again beside the other.
     kept.is_checkpointed();

@@ -47,7 +47,8 @@ pub(super) struct KeepArguments {
     #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
     history: Option<PathBuf>,
     /// How many checkpoints stay
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "checkpoint_every")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     keep: u32,
     /// What happens when the server dies by a signal or an error: the supervisor ends as well, or the last complete
     /// checkpoint of this run is restored, in a pid namespace of its own if others have its pids by then. `defrost events
@@ -57,7 +58,8 @@ pub(super) struct KeepArguments {
     /// So many crashes in a row, with no new checkpoint in between, lead to a cold start, and so does one more failure
     /// of its own than this within a minute, as by then it may fail by what it remembers; SIGKILL is none. After as many
     /// cold starts it stays ended
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "checkpoint_every")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     crash_limit: u32,
 }
 
@@ -146,9 +148,10 @@ impl KeepArguments {
             Ok(program) => program,
             Err(error) => return Some(Err(Failure::plain(FAILED, format!("{error}; nothing runs")))),
         };
-        let assignment = OsString::from(format!("{SUPERVISED}=1"));
-        let arguments = [assignment, program.into()].into_iter().chain(std::env::args_os().skip(1));
-        let launch = Launch { program: "env".into(), arguments: arguments.collect(), name: None };
+        // env(1) would take a program whose path has a `=` for another assignment.
+        let script = OsString::from(format!("{SUPERVISED}=1 exec \"$0\" \"$@\""));
+        let arguments = ["-c".into(), script, program.into()].into_iter().chain(std::env::args_os().skip(1));
+        let launch = Launch { program: "/bin/sh".into(), arguments: arguments.collect(), name: None };
         self.run(options, &Usual::parse_from(["defrost"]).how, &launch)
     }
 }

@@ -68,10 +68,23 @@ impl Client {
     /// As [`connect`](Self::connect) and [`request`](Self::request); [`ClientError::Closed`] when the answer does not come
     /// in several attempts.
     pub fn inquire(path: &Path, line: &[u8], limit: Duration) -> Result<Answer, ClientError> {
+        Self::inquire_of(path, line, limit).map(|(answer, _)| answer)
+    }
+
+    /// As [`inquire`](Self::inquire), with the [pid](Self::peer_pid) of the process that answered.
+    ///
+    /// # Errors
+    /// As [`inquire`](Self::inquire).
+    pub fn inquire_of(
+        path: &Path,
+        line: &[u8],
+        limit: Duration,
+    ) -> Result<(Answer, Option<i32>), ClientError> {
         let deadline = Instant::now() + limit;
         let mut attempts = 1;
         loop {
-            match Self::connect(path, left(deadline))?.request(line, left(deadline)) {
+            let mut client = Self::connect(path, left(deadline))?;
+            match client.request(line, left(deadline)).map(|answer| (answer, client.peer_pid())) {
                 Err(ClientError::Closed { .. }) if attempts < ATTEMPTS && Instant::now() < deadline => {
                     attempts += 1;
                     std::thread::sleep(PAUSE);

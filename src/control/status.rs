@@ -17,8 +17,11 @@ pub(super) const MOST_LISTED: usize = 1000;
 pub struct Status {
     /// Its name.
     pub name: String,
-    /// Its pid, as it sees itself.
+    /// Its pid, as it sees itself, or as the one who asks does.
     pub pid: u32,
+    /// Its pid as it sees itself, where that is in another pid namespace than the one who asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_inside: Option<u32>,
     /// Whether it serves.
     pub ready: bool,
     /// The same in more detail.
@@ -92,6 +95,7 @@ impl Status {
         Self {
             name: subject.name().to_owned(),
             pid: std::process::id(),
+            pid_inside: None,
             ready,
             state: match (subject.is_checkpointing(), ready) {
                 (true, false) => State::Checkpointing,
@@ -108,6 +112,15 @@ impl Status {
             restored_by: subject.last_restore().and_then(|restored| restored.origin.as_deref().cloned()),
             last_checkpoint,
         }
+    }
+
+    /// As it is seen by somebody for whom it has this pid.
+    #[must_use]
+    pub fn seen_as(mut self, pid: u32) -> Self {
+        if pid != self.pid {
+            self.pid_inside = Some(std::mem::replace(&mut self.pid, pid));
+        }
+        self
     }
 
     /// The resources in words.
@@ -138,7 +151,11 @@ impl fmt::Display for Status {
     /// One line of plain words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, pid, state, generation, instance, .. } = self;
-        write!(f, "{name}, pid {pid}, {state}, generation {generation}, instance {instance}")?;
+        write!(f, "{name}, pid {pid}")?;
+        if let Some(inside) = self.pid_inside {
+            write!(f, " ({inside} in its own namespace)")?;
+        }
+        write!(f, ", {state}, generation {generation}, instance {instance}")?;
         write!(f, ", up {}", Elapsed(self.uptime_ms))?;
         if let Some(since) = self.since_restore_ms {
             write!(f, ", restored {} ago", Elapsed(since))?;

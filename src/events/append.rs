@@ -275,7 +275,7 @@ fn cut_torn_tail(mut file: &File) -> io::Result<()> {
 
 /// Says in the file that something is missing there, as of the process and time of the event that is next.
 fn lost_event(next: &Event, count: u64) -> Event {
-    let Draft { name, label, fields } =
+    let Draft { name, label, fields, at: _ } =
         Draft::new("events.lost").label("events were not written").with("count", count);
     // It stands for the last one of those.
     Event { sequence: next.sequence.saturating_sub(1), name, label, fields, ..next.clone() }

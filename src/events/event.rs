@@ -86,12 +86,20 @@ pub struct Draft {
     pub(super) name: Text,
     pub(super) label: Text,
     pub(super) fields: Vec<Field>,
+    /// When it happened; none for the moment when it is recorded.
+    pub(super) at: Option<SystemTime>,
 }
 
 impl Draft {
     /// An event of this name, without particulars.
     pub fn new(name: impl Into<Text>) -> Self {
-        Self { name: name.into(), label: Text::Borrowed(""), fields: Vec::new() }
+        Self { name: name.into(), label: Text::Borrowed(""), fields: Vec::new(), at: None }
+    }
+
+    /// The same, of something that had happened at this time, and is recorded later.
+    pub fn at(mut self, time: SystemTime) -> Self {
+        self.at = Some(time);
+        self
     }
 
     /// The same, with what people call it.

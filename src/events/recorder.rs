@@ -203,8 +203,9 @@ impl Recorder {
     }
 
     fn put(&self, draft: Draft) {
-        let Draft { name, label, fields } = draft;
-        let unix_ns = nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let Draft { name, label, fields, at } = draft;
+        let at = at.unwrap_or_else(SystemTime::now);
+        let unix_ns = nanoseconds(at.duration_since(UNIX_EPOCH).unwrap_or_default());
         let monotonic_ns = nanoseconds(monotonic());
         let origin = NOBODY;
         let event = Event { sequence: 0, unix_ns, monotonic_ns, origin, name, label, fields };
@@ -269,6 +270,13 @@ mod tests {
 
     fn record(recorder: &Recorder, count: u64) {
         (0..count).for_each(|n| recorder.record(|| Draft::new("n").with("n", n)));
+    }
+
+    #[test]
+    fn what_is_recorded_late_has_its_own_time() {
+        let (recorder, then) = (recorder(3), UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000));
+        recorder.record(|| Draft::new("n").at(then));
+        assert_eq!(recorder.read(0, 1).events[0].time(), then);
     }
 
     #[test]

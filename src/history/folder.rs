@@ -116,11 +116,16 @@ impl History {
         }
         match Self::open(dir) {
             Err(HistoryError::Missing { .. }) => {
-                DirBuilder::new().mode(0o700).create(dir).map_err(failed("create", dir))?;
+                match DirBuilder::new().mode(0o700).create(dir) {
+                    // Somebody else has just begun it.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+                    other => other.map_err(failed("create", dir))?,
+                }
             }
             Err(HistoryError::NotHistory { .. }) if is_empty(dir) => {}
             other => return other,
         }
+        private(dir, &fs::metadata(dir).map_err(failed("open", dir))?)?;
         open_lock(&dir.join(LOCK_NAME))?;
         Self::open(dir)
     }
@@ -284,6 +289,11 @@ impl History {
     #[must_use]
     pub fn incoming(&self) -> PathBuf {
         self.dir.join(".incoming")
+    }
+
+    /// CRIU's log of the last time that it could not be made.
+    pub(super) fn failed_log(&self) -> PathBuf {
+        self.dir.join(".incoming.dump-failed.log")
     }
 
     /// Whether somebody has begun to write that image.

@@ -13,7 +13,7 @@ use super::schedule::{REMEMBERED, Schedule};
 use crate::control::{Client, ClientError, Request, Status, Target, TargetError, resolve};
 use crate::events::Draft;
 use crate::events::event::micros;
-use crate::image::{Image, ImageError};
+use crate::image::{Image, ImageError, Manifest};
 
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -23,8 +23,10 @@ const QUESTION: Duration = Duration::from_secs(10);
 const CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long it may take to complete an image whose server has ended.
 const COMPLETED: Duration = Duration::from_secs(10);
-/// How soon a stop is heard of.
-const TICK: Duration = Duration::from_millis(10);
+/// How soon a stop is heard of that comes between a look at it and the pause; another one interrupts that.
+const TICK: Duration = Duration::from_millis(200);
+/// How often it is looked for an image.
+const LOOK: Duration = Duration::from_millis(10);
 /// After this many failures in a row it is told loudly.
 const LOUD: u32 = 3;
 /// A server that has no first checkpoint after this time, or after an interval if that is longer, may never have one:
@@ -165,8 +167,10 @@ impl Keep {
         let took = latest.iter().filter(|index| index.took_us > 0);
         let schedule = Schedule::new(self.every, now, took.map(|index| Duration::from_micros(index.took_us)));
         let age = latest.first().map(|last| {
-            let made = SystemTime::UNIX_EPOCH + Duration::from_nanos(last.created_unix_ns);
-            SystemTime::now().duration_since(made).unwrap_or_default()
+            let manifest = Manifest::from_bytes(&last.manifest);
+            let taken = manifest.map_or(last.created_unix_ns, |manifest| manifest.taken_unix_ns());
+            let taken = SystemTime::UNIX_EPOCH + Duration::from_nanos(taken);
+            SystemTime::now().duration_since(taken).unwrap_or_default()
         });
         let first = schedule.first(age);
         (schedule, first)
@@ -179,7 +183,9 @@ impl Keep {
             if left.is_zero() {
                 return true;
             }
-            std::thread::sleep(left.min(TICK));
+            // Unlike a sleep, it ends with a signal.
+            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: left.min(TICK).as_nanos() as i64 };
+            let _ = rustix::event::poll(&mut [], Some(&pause));
         }
         false
     }
@@ -197,6 +203,8 @@ impl Keep {
             self.make_room();
         }
         let index = taken?;
+        // Why an earlier one failed.
+        let _ = std::fs::remove_file(self.history.failed_log());
         tracing::info!(
             number = index.number,
             image_bytes = index.image_bytes,
@@ -258,7 +266,7 @@ impl Keep {
             if !pending || Instant::now() > deadline {
                 return false;
             }
-            std::thread::sleep(TICK);
+            std::thread::sleep(LOOK);
         }
     }
 

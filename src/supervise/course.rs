@@ -99,9 +99,10 @@ impl Course {
         }
     }
 
-    /// This one could not be restored, and will not be tried again.
+    /// This one could not be restored, and will not be tried again. Nothing is gained by a pause before the next.
     pub(super) fn unusable(&mut self, number: u64) {
         self.failed.insert(number);
+        self.row = self.row.saturating_sub(1);
     }
 
     /// How many crashes and failed steps there were in a row.
@@ -193,9 +194,9 @@ mod tests {
         let mut course = Course::new(5, 1);
         assert_eq!(course.next(&[1, 2, 3]).0, Step::Restore(3));
         course.unusable(3);
-        assert_eq!(course.next(&[1, 2, 3]).0, Step::Restore(2));
+        assert_eq!(course.next(&[1, 2, 3]), (Step::Restore(2), Duration::ZERO));
         course.unusable(2);
-        assert_eq!(course.next(&[1, 2, 3]).0, Step::Cold, "1 was there before the start");
+        assert_eq!(course.next(&[1, 2, 3]), (Step::Cold, Duration::ZERO), "1 was there before the start");
         assert_eq!(Course::new(3, 4).next(&[]).0, Step::Cold);
     }
 }

@@ -100,13 +100,18 @@ fn run_on(launch: &Launch, lasting: &Lasting<'_>) -> Result<Ending, RunError> {
     (lasting.tell)(told::start(server.pid()));
     loop {
         let (pid, since) = (server.pid(), Instant::now());
-        let (ending, at) = server.attend(&mut signals, lasting)?;
-        if !is_crash(ending) || signals.asked_to_end() {
+        let (ending, companion) = server.attend(&mut signals, lasting)?;
+        if !is_crash(ending) {
+            return Ok(ending);
+        }
+        let (ran, at) = (since.elapsed(), SystemTime::now());
+        if signals.asked_to_end() {
+            tracing::warn!("{}, after it was asked to end: it stays ended", in_words(ending, "the server"));
             return Ok(ending);
         }
         tracing::error!("the server has crashed: {}", in_words(ending, "it"));
-        let ran = since.elapsed().saturating_sub(at.elapsed());
-        let at = SystemTime::now().checked_sub(at.elapsed()).unwrap_or_else(SystemTime::now);
+        // What it stores may be what comes back.
+        drop(companion);
         let crash = Crash { ending, pid, at, ran };
         course.crashed(Instant::now(), ran, ending != Ending::Signaled(Signal::SIGKILL));
         if let Some(past) = lasting.past {
@@ -187,7 +192,7 @@ impl Again<'_> {
         let begun = Instant::now();
         let Brought { image, engine, why } = self.past.bring(number)?;
         let params = Params::default();
-        let lost = self.crash.after(image.manifest().created_unix_ns);
+        let lost = self.crash.after(image.manifest().taken_unix_ns());
         let cause = self.crash.cause(number, lost);
         let restore = Restore {
             engine: &*engine,

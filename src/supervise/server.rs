@@ -50,12 +50,12 @@ impl Server {
         }
     }
 
-    /// How it ended, and when: what its companion may do after that can take its time.
-    pub(super) fn attend(
+    /// How it ended. The companion ends when it is dropped, which can take its time.
+    pub(super) fn attend<'a>(
         &mut self,
         signals: &mut Signals,
-        lasting: &Lasting<'_>,
-    ) -> io::Result<(Ending, Instant)> {
+        lasting: &Lasting<'a>,
+    ) -> io::Result<(Ending, Companion<'a>)> {
         let mut companion = Companion::start(lasting.beside, self.pid());
         let ending = match self {
             Self::Beside(supervised) => {
@@ -64,9 +64,7 @@ impl Server {
             }
             Self::Contained(contained) => contained.attend(signals, &mut companion)?,
         };
-        let at = Instant::now();
-        drop(companion);
-        Ok((ending, at))
+        Ok((ending, companion))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use signal_hook::iterator::backend::SignalDelivery;
@@ -23,6 +24,9 @@ const FORWARDED: [Signal; 11] = [
     Signal::SIGCONT,
     Signal::SIGTSTP,
 ];
+
+/// How long after it was asked to end a server may still end by that.
+const SURVIVED: Duration = Duration::from_secs(300);
 
 fn watched() -> impl Iterator<Item = Signal> {
     FORWARDED.into_iter().chain([Signal::SIGCHLD])
@@ -56,7 +60,7 @@ impl Drop for HeldBack {
 /// The signals that have arrived, in a queue whose descriptor can be polled.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
-    asked_to_end: Option<Signal>,
+    asked_to_end: Option<(Signal, Instant)>,
 }
 
 impl std::fmt::Debug for Signals {
@@ -97,20 +101,23 @@ impl Signals {
     pub fn arrived(&mut self) -> Vec<Signal> {
         let arrived: Vec<Signal> =
             self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()).collect();
-        let asks = |signal: &Signal| matches!(signal, Signal::SIGTERM | Signal::SIGINT);
-        self.asked_to_end = self.asked_to_end.or_else(|| arrived.iter().copied().find(asks));
+        let asks = |signal: &&Signal| matches!(signal, Signal::SIGTERM | Signal::SIGINT);
+        if let Some(signal) = arrived.iter().find(asks) {
+            self.asked_to_end = Some((*signal, Instant::now()));
+        }
         arrived
     }
 
-    /// Whether one of those that have arrived ever asked for an end.
+    /// Whether one of those that have arrived asked for an end. One that was survived for five minutes asked for
+    /// something else.
     pub fn asked_to_end(&self) -> bool {
-        self.asked_to_end.is_some()
+        self.asked_to_end.is_some_and(|(_, at)| at.elapsed() < SURVIVED)
     }
 
-    /// The first that has arrived by now that asked for an end.
+    /// The last that has arrived by now that asked for an end.
     pub(super) fn end_signal(&mut self) -> Option<Signal> {
         self.arrived();
-        self.asked_to_end
+        self.asked_to_end.map(|(signal, _)| signal)
     }
 }
 

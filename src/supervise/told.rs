@@ -61,7 +61,7 @@ pub(super) fn start(pid: i32) -> Draft {
 
 /// `row` counts it, and those before it since the last new checkpoint.
 pub(super) fn crash(crash: &Crash, row: u32) -> Draft {
-    let draft = Draft::new("supervise.crash").label("the server has crashed");
+    let draft = Draft::new("supervise.crash").label("the server has crashed").at(crash.at);
     let draft = draft.with("ending", in_words(crash.ending, "it"));
     let draft = match crash.ending {
         Ending::Signaled(signal) => draft.with("signal", signal.as_str()),

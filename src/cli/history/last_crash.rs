@@ -1,8 +1,11 @@
 //! The last crash of the server that a history is of, as its record of events tells it, in a line.
 
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
+
+use nix::libc::O_NONBLOCK;
 
 use crate::events::event::MESSAGE;
 use crate::events::stored::{Item, Reader};
@@ -41,7 +44,12 @@ pub(super) fn describe(history: &History) -> Option<String> {
 
 /// The last crash in a file, and what the supervisor did last upon it.
 fn last(path: &Path) -> Option<(Event, Option<Event>)> {
-    let mut reader = Reader::new(File::open(path).ok()?);
+    // O_NONBLOCK: a FIFO of that name must not hold us.
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut reader = Reader::new(file);
     let mut found = None;
     while let Some(item) = reader.next_item().ok()? {
         let Item::Event(event) = item else { continue };

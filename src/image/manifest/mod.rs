@@ -86,6 +86,14 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// From when the state in it is, in nanoseconds since the Unix epoch: the dump began then, and what the server did
+    /// after it is not in the image. It was completed later, by what the phases took.
+    #[must_use]
+    pub fn taken_unix_ns(&self) -> u64 {
+        let took = self.phases.iter().map(|phase| phase.micros).fold(0, u64::saturating_add);
+        self.created_unix_ns.saturating_sub(took.saturating_mul(1000))
+    }
+
     /// The manifest as stored bytes.
     ///
     /// # Errors

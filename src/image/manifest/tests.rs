@@ -88,6 +88,7 @@ fn subject() -> SubjectRecord {
 fn a_manifest_comes_back_from_bytes_and_from_json() {
     let mut manifest = manifest();
     assert_eq!(Manifest::from_bytes(&manifest.to_bytes().unwrap()).unwrap(), manifest);
+    assert_eq!(manifest.taken_unix_ns(), manifest.created_unix_ns - 1000, "before it was hashed");
     let json = serde_json::to_string(&manifest).unwrap();
     assert!(json.contains("/srv/not \u{fffd} unicode"), "{json}");
     manifest.ancestors[0].image = StoredPath::new("/srv/unicode");
