@@ -337,4 +337,9 @@ fn serve_is_its_own_supervisor() {
     host.run(["history", "prune", "history", "--keep", "1"]).worked();
     assert_eq!(list(&host).len(), 1);
     host.run(["history", "history", "--check"]).worked();
+    // What this host cannot open is not lost.
+    let few = ["sh", "-c", "ulimit -n 4 && exec \"$@\"", "sh"];
+    let checkout = ["history", "checkout", "history@-1", "out"];
+    let error = Done::of(&mut host.defrost_by(&few, checkout)).failed(1);
+    assert!(error.contains("Too many open files") && !error.contains("damaged"), "{error}");
 }

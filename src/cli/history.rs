@@ -116,8 +116,8 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> Result<ExitCode, 
 fn ls(list: &List) -> Result<ExitCode, Failure> {
     let history = History::open(&list.dir).map_err(|error| failed(&error))?;
     let numbers = history.numbers();
-    let entries: Vec<Entry> =
-        numbers.iter().filter_map(|number| entry(&history, *number, list.check)).collect();
+    let entries = numbers.iter().filter_map(|number| entry(&history, *number, list.check).transpose());
+    let entries: Vec<Entry> = entries.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
     let text = if list.json {
         serde_json::to_string_pretty(&entries).map_err(|error| Failure::plain(FAILED, error))? + "\n"
     } else {
@@ -157,13 +157,14 @@ fn gaps(numbers: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
 }
 
 /// None if it is pruned by now.
-fn entry(history: &History, number: u64, contents: bool) -> Option<Entry> {
-    let problems = history.losses(number, contents);
-    let index = history.index(number);
-    if matches!(index, Err(HistoryError::Unknown { .. })) {
-        return None;
-    }
-    let about = index.ok().map(|index| About {
+fn entry(history: &History, number: u64, contents: bool) -> Result<Option<Entry>, HistoryError> {
+    let problems = match history.losses(number, contents) {
+        Err(HistoryError::Unknown { .. }) => return Ok(None),
+        // One that others may change is no more than that one.
+        Err(error @ HistoryError::NotPrivate { .. }) => vec![error.to_string()],
+        other => other?,
+    };
+    let about = history.index(number).ok().map(|index| About {
         created_unix_ns: index.created_unix_ns,
         server: index.server,
         generation: index.generation,
@@ -173,7 +174,7 @@ fn entry(history: &History, number: u64, contents: bool) -> Option<Entry> {
         pause_us: index.pause_us,
         took_us: index.took_us,
     });
-    Some(Entry { number, about, problems })
+    Ok(Some(Entry { number, about, problems }))
 }
 
 fn describe(entries: &[Entry]) -> Result<String, std::fmt::Error> {

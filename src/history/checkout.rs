@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::error::{HistoryError, failed};
+use super::error::{HistoryError, Trouble, failed};
 use super::folder::History;
 use super::index::{Content, Index, StoredFile};
 use super::pack::{PAGE, Pack};
@@ -45,11 +45,9 @@ impl History {
 
     /// `last`: whether it is to be on disk, which a checkpoint of an earlier boot is in any case.
     fn write_out(&self, number: u64, target: &Path, last: bool) -> Result<PathBuf, HistoryError> {
-        let damaged =
-            |loss| HistoryError::Damaged { dir: self.path().to_owned(), number, losses: vec![loss] };
-        let (index, packs) =
-            self.settled(number, |index| self.open_packs(index).map_err(|loss| vec![loss]))?;
-        let manifest = Manifest::from_bytes(&index.manifest).map_err(|error| damaged(error.to_string()))?;
+        let (index, packs) = self.settled(number, |index| self.open_packs(index))?;
+        let manifest = Manifest::from_bytes(&index.manifest)
+            .map_err(|error| self.told(number, Trouble::loss(error.to_string())))?;
         let users = Users::of(target);
         if !users.is_empty() {
             return Err(HistoryError::Needed { target: target.to_owned(), users });
@@ -58,10 +56,7 @@ impl History {
         // Locked from here on, so that nobody sweeps it away.
         let partial = Partial::reopen(begun.path(), target)?;
         let written = index.files.iter().try_for_each(|file| write(partial.path(), file, &packs));
-        let written = written.map_err(|error| match error {
-            Trouble::Loss(loss) => damaged(loss),
-            Trouble::Of(error) => error,
-        });
+        let written = written.map_err(|trouble| self.told(number, trouble));
         let durable = last || !manifest.machine.is_of_this_boot();
         let manifest = Manifest { durable, ..manifest };
         match written.and_then(|()| Ok(partial.complete(&manifest)?)) {
@@ -103,24 +98,32 @@ impl History {
     fn settled<T>(
         &self,
         number: u64,
-        read: impl Fn(&Index) -> Result<T, Vec<String>>,
+        read: impl Fn(&Index) -> Result<T, Trouble>,
     ) -> Result<(Index, T), HistoryError> {
         let mut index = self.index(number)?;
         loop {
-            let losses = match read(&index) {
+            let trouble = match read(&index) {
                 Ok(found) => return Ok((index, found)),
-                Err(losses) => losses,
+                Err(trouble) => trouble,
             };
             let now = self.index(number)?;
             if now == index {
-                return Err(HistoryError::Damaged { dir: self.path().to_owned(), number, losses });
+                return Err(self.told(number, trouble));
             }
             index = now;
         }
     }
 
+    /// What is wrong with a checkpoint.
+    fn told(&self, number: u64, trouble: Trouble) -> HistoryError {
+        match trouble {
+            Trouble::Loss(losses) => HistoryError::Damaged { dir: self.path().to_owned(), number, losses },
+            Trouble::Of(error) => error,
+        }
+    }
+
     /// All packs that a checkpoint needs, opened: from here on pruning does no harm.
-    pub(super) fn open_packs(&self, index: &Index) -> Result<HashMap<u64, Pack>, String> {
+    fn open_packs(&self, index: &Index) -> Result<HashMap<u64, Pack>, Trouble> {
         let mut packs = HashMap::new();
         for extent in index.extents() {
             if let Entry::Vacant(vacant) = packs.entry(extent.pack) {
@@ -155,17 +158,9 @@ fn is_whole(image: &Image) -> bool {
     verify(image, &options).iter().all(|finding| finding.class != Class::Damaged)
 }
 
-/// Why a file was not written.
-enum Trouble {
-    /// What is stored is damaged.
-    Loss(String),
-    /// Anything else.
-    Of(HistoryError),
-}
-
 fn write(folder: &Path, file: &StoredFile, packs: &HashMap<u64, Pack>) -> Result<(), Trouble> {
     if !is_plain(&file.name) {
-        return Err(Trouble::Loss(format!("{:?} is no name of a file", file.name)));
+        return Err(Trouble::loss(format!("{:?} is no name of a file", file.name)));
     }
     let path = folder.join(&file.name);
     let mut options = OpenOptions::new();
@@ -197,12 +192,12 @@ fn pages(
     let mut left = file.size;
     for extent in extents {
         let pack = packs.get(&extent.pack);
-        let pack = pack.ok_or_else(|| Trouble::Loss(format!("pack {} is missing", extent.pack)))?;
+        let pack = pack.ok_or_else(|| Trouble::loss(format!("pack {} is missing", extent.pack)))?;
         let (mut first, mut count) = (extent.first, extent.count);
         while count > 0 {
             let some = count.min(PIECE);
             let piece = &mut buffer[..some as usize * PAGE];
-            pack.read(first, piece).map_err(Trouble::Loss)?;
+            pack.read(first, piece).map_err(Trouble::loss)?;
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
             out(&piece[..length])?;
             left -= length as u64;
@@ -212,26 +207,28 @@ fn pages(
     if left == 0 {
         return Ok(());
     }
-    Err(Trouble::Loss(format!("{} lacks its last {left} bytes", file.name)))
+    Err(Trouble::loss(format!("{} lacks its last {left} bytes", file.name)))
 }
 
 impl History {
     /// All that is wrong with a checkpoint; nothing if it can be had. With `contents`, every page is read, otherwise
     /// only what is needed to find it.
-    #[must_use]
-    pub fn losses(&self, number: u64, contents: bool) -> Vec<String> {
-        let whole = |index: &Index| match self.losses_of(index, contents) {
+    ///
+    /// # Errors
+    /// [`HistoryError::Unknown`]; `Io` and `NotPrivate` where nobody can say whether anything is wrong.
+    pub fn losses(&self, number: u64, contents: bool) -> Result<Vec<String>, HistoryError> {
+        let whole = |index: &Index| match self.losses_of(index, contents)? {
             losses if losses.is_empty() => Ok(()),
-            losses => Err(losses),
+            losses => Err(Trouble::Loss(losses)),
         };
         match self.settled(number, whole) {
-            Ok(_) => Vec::new(),
-            Err(HistoryError::Damaged { losses, .. }) => losses,
-            Err(error) => vec![error.to_string()],
+            Ok(_) => Ok(Vec::new()),
+            Err(HistoryError::Damaged { losses, .. }) => Ok(losses),
+            Err(error) => Err(error),
         }
     }
 
-    fn losses_of(&self, index: &Index, contents: bool) -> Vec<String> {
+    fn losses_of(&self, index: &Index, contents: bool) -> Result<Vec<String>, Trouble> {
         let mut losses = Vec::new();
         if let Err(error) = Manifest::from_bytes(&index.manifest) {
             losses.push(error.to_string());
@@ -243,7 +240,8 @@ impl History {
         for pack in used {
             match Pack::open(self.path(), pack) {
                 Ok(opened) => drop(packs.insert(pack, opened)),
-                Err(loss) => losses.push(loss),
+                Err(Trouble::Loss(more)) => losses.extend(more),
+                Err(error) => return Err(error),
             }
         }
         if let Some(extent) = index.extents().find(|extent| {
@@ -255,18 +253,21 @@ impl History {
         }
         if contents && losses.is_empty() {
             for file in &index.files {
-                if let Err(Trouble::Loss(loss)) = pages(file, &packs, &mut |_| Ok(())) {
+                if let Err(loss) = pages(file, &packs, &mut |_| Ok(())) {
                     losses.push(format!("{}: {loss}", file.name));
                 }
             }
         }
-        losses
+        Ok(losses)
     }
 
     /// The checkpoints that can be had as far as one can see without reading their pages, ascending.
     #[must_use]
     pub fn complete(&self) -> Vec<u64> {
-        self.numbers().into_iter().filter(|number| self.losses(*number, false).is_empty()).collect()
+        self.numbers()
+            .into_iter()
+            .filter(|number| self.losses(*number, false).is_ok_and(|losses| losses.is_empty()))
+            .collect()
     }
 
     /// Removes what is left of an image that was not stored, or not completed by anybody who lives.

@@ -1,8 +1,10 @@
 //! Why a history could not be read or written.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use thiserror::Error;
 
 use crate::image::record::RecordError;
@@ -149,6 +151,9 @@ impl HistoryError {
                  defrost history checkout DIR@N OUT"
                     .into()
             }
+            Self::Io { source, .. } if source.raw_os_error() == Some(Errno::EMFILE as i32) => {
+                "raise the limit on open files: ulimit -n".into()
+            }
             Self::Io { .. } => return None,
         })
     }
@@ -168,6 +173,43 @@ impl HistoryError {
             _ => false,
         }
     }
+}
+
+/// Why something that is stored was not read.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It is damaged or missing: all that is wrong.
+    Loss(Vec<String>),
+    /// Anything else: nothing is known of what is stored.
+    Of(HistoryError),
+}
+
+impl Trouble {
+    pub(super) fn loss(text: String) -> Self {
+        Self::Loss(vec![text])
+    }
+
+    /// A file could not be read. That it is somebody else's, or that too many are open, is no loss.
+    pub(super) fn reading(error: HistoryError) -> Self {
+        match &error {
+            HistoryError::Io { source, .. } if is_of_the_host(source) => Self::Of(error),
+            _ => Self::loss(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loss(losses) => f.write_str(&losses.join("; ")),
+            Self::Of(error) => error.fmt(f),
+        }
+    }
+}
+
+fn is_of_the_host(error: &io::Error) -> bool {
+    let known = error.raw_os_error().map(Errno::from_raw);
+    matches!(known, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EACCES | Errno::EPERM))
 }
 
 fn is_full(error: &io::Error) -> bool {

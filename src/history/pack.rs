@@ -14,7 +14,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::error::{HistoryError, failed};
+use super::error::{HistoryError, Trouble, failed};
 use super::folder::{digests_name, pack_name, read_private, temporary};
 use super::index::Place;
 use crate::image::digest::Digest;
@@ -37,11 +37,16 @@ pub(super) struct Table {
 
 impl Table {
     /// That of this pack.
-    pub(super) fn read(dir: &Path, pack: u64) -> Result<Self, String> {
+    pub(super) fn read(dir: &Path, pack: u64) -> Result<Self, Trouble> {
         let name = digests_name(pack);
-        let bytes = read_private(&dir.join(&name)).map_err(|error| error.to_string())?;
-        let table: Self = record::decode(TABLE, &bytes).map_err(|error| format!("{name}: {error}"))?;
-        if table.pack == pack { Ok(table) } else { Err(format!("{name} is of pack {}", table.pack)) }
+        let bytes = read_private(&dir.join(&name)).map_err(Trouble::reading)?;
+        let table = record::decode::<Self>(TABLE, &bytes);
+        let table = table.map_err(|error| Trouble::loss(format!("{name}: {error}")))?;
+        if table.pack == pack {
+            Ok(table)
+        } else {
+            Err(Trouble::loss(format!("{name} is of pack {}", table.pack)))
+        }
     }
 }
 
@@ -55,17 +60,21 @@ pub(super) struct Pack {
 
 impl Pack {
     /// Opens this pack. It stays readable when it is pruned meanwhile.
-    pub(super) fn open(dir: &Path, pack: u64) -> Result<Self, String> {
+    pub(super) fn open(dir: &Path, pack: u64) -> Result<Self, Trouble> {
         let table = Table::read(dir, pack)?;
         let name = pack_name(pack);
+        let path = dir.join(&name);
+        let reading = |error| Trouble::reading(failed("open", &path)(error));
         // O_NONBLOCK: a FIFO of that name must not hold us.
-        let data = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(dir.join(&name));
-        let data = data.map_err(|error| format!("{name}: {error}"))?;
-        let meta = data.metadata().map_err(|error| format!("{name}: {error}"))?;
+        let data = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(&path);
+        let data = data.map_err(reading)?;
+        let meta = data.metadata().map_err(reading)?;
         let expected = (table.digests.len() * PAGE) as u64;
         match meta.len() {
-            _ if !meta.is_file() => Err(format!("{name} is no regular file")),
-            length if length != expected => Err(format!("{name} has {length} bytes, {expected} expected")),
+            _ if !meta.is_file() => Err(Trouble::loss(format!("{name} is no regular file"))),
+            length if length != expected => {
+                Err(Trouble::loss(format!("{name} has {length} bytes, {expected} expected")))
+            }
             _ => Ok(Self { name, data, table }),
         }
     }

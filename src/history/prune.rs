@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 
 use super::checkout;
-use super::error::{HistoryError, failed};
+use super::error::{HistoryError, Trouble, failed};
 use super::folder::History;
 use super::index::{Content, Index, Place, push};
 use super::pack::{PAGE, Pack, Packer, Table, remove};
@@ -132,7 +132,7 @@ impl History {
     fn read_all(&self, number: u64, pages: &BTreeSet<u32>) -> Option<Vec<(u32, [u8; PAGE])>> {
         let read = |pack: &Pack, page: u32| {
             let mut buffer = [0; PAGE];
-            pack.read(page, &mut buffer).map(|()| (page, buffer))
+            pack.read(page, &mut buffer).map(|()| (page, buffer)).map_err(Trouble::loss)
         };
         let all = Pack::open(self.path(), number)
             .and_then(|pack| pages.iter().map(|page| read(&pack, *page)).collect());
