@@ -287,10 +287,12 @@ mod tests {
         let server = std::thread::spawn(move || {
             drop(listener.accept().unwrap());
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 7];
-            stream.read_exact(&mut request).unwrap();
+            stream.read_exact(&mut [0; 7]).unwrap();
             drop(stream);
-            listener.accept().unwrap().0.write_all(b"ok: well\n").unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 7]).unwrap();
+            stream.write_all(b"ok: well\n").unwrap();
+            drop(stream);
             // From here on each time.
             (0..ATTEMPTS).for_each(|_| drop(listener.accept().unwrap()));
         });
