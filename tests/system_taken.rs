@@ -29,8 +29,11 @@ const LONG: Duration = Duration::from_secs(90);
 #[track_caller]
 fn kept_by_a_session(host: &Host, pid: i32) {
     let mut command = host.at_home(Command::new("bash"));
-    command.args(["-c", "set -m; sleep 1234 &"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(["-c", "set -m; read; sleep 1234 &"]).stdin(Stdio::piped());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut leader = Running::start_as(pid, in_own_session(&mut command));
+    // From here on, its child gets no number that a thread of the image has.
+    drop(leader.child().stdin.take());
     assert!(leader.ended().success());
     until("the end of the leader", || state(pid).is_none());
 }
